@@ -2,11 +2,11 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 BIN := .venv/bin
-# One thread a process: the engine, the trainer and the agents share the cores.
+# One thread per process: the engine, the trainer and the agents share the cores.
 export OMP_NUM_THREADS ?= 1
 # Each test worker and each program that a test starts would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
-# A test worker a core. Files with slow tests come first (tests/conftest.py), so that the workers end together.
+# One test worker per core. Files with slow tests come first (tests/conftest.py), so that the workers end together.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/e2e
 # Three tenths of the cases of each property test; `make long` runs them without it.
 LEAN := --hypothesis-profile lean
@@ -14,7 +14,7 @@ LEAN := --hypothesis-profile lean
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
 	--ignore tests/conformance --ignore tests/install
 IS_QUICK := "not e2e and not agents and not slow and not browser"
-# A worker a core, each with a browser and a store of its own.
+# One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
 .PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench soak model clean
@@ -22,7 +22,7 @@ BROWSER := --numprocesses auto --dist load tests/browser
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make the environment (.venv); what was done is not done twice
+setup: ## create the environment (.venv), if it is not up to date
 	@scripts/setup.sh
 
 demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine; KEEP=1 stays up at the end
@@ -34,17 +34,17 @@ live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeat
 inbox: setup ## questions about a mailbox: a judge trains, exact answers validate; SEED=7, SHORT=1
 	$(BIN)/python -m examples.inbox.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-twenty48: setup ## an example's campaign: 2048, judged by a function; SEED=7, SHORT=1
+twenty48: setup ## the game 2048, rewarded by a function; SEED=7, SHORT=1
 	$(BIN)/python -m examples.twenty48.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SEED=7, SHORT=1
 	$(BIN)/python -m examples.mcp_rl.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-rlvr: setup ## short texts, each under 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
+rlvr: setup ## short texts, each judged by 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
 	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-# Two suites at a time: end to end and the agents mostly wait for an engine that has one thread, the others compute. A
-# suite's output is shown when it ends. test_postgresql.py runs on PostgreSQL whatever --store says.
+# Two suites at a time: the end-to-end and agents suites mostly wait for an engine with one thread, the others compute.
+# A suite's output appears when it ends. test_postgresql.py always runs on PostgreSQL, whatever --store is.
 test: lint ## lint, types and the tests that CI runs (end to end against a real vLLM included); `make long` has the rest
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-e2e suite-unit suite-agents suite-browser suite-postgres
 
@@ -70,7 +70,7 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what `make test` leaves out, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest $(PARALLEL) -m "(long or hypothesis) and not e2e and not agents" --ignore tests/browser --ignore tests/install
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "(long or hypothesis) and not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
@@ -102,10 +102,10 @@ e2e: setup ## only the tests against a real vLLM
 agents: setup ## the tests with real agents, all of them, each in an environment of its own
 	$(BIN)/pytest -m agents tests/agents
 
-agents-table: setup ## write docs/agents.md anew from what those tests find
+agents-table: setup ## rewrite docs/agents.md from the results of those tests
 	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents tests/agents
 
-lint: setup ## format, lint and check types (with CI=true: only look)
+lint: setup ## format, lint and check types (with CI=true: change nothing)
 	$(BIN)/ruff format $(if $(CI),--check) .
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
@@ -117,16 +117,16 @@ map: setup ## print each package's folders and what they import, and write them 
 docs: setup ## build README, docs/ and the examples' pages as one site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: setup ## write the pages anew that are made from the code: settings, commands, API, reasons
+pages: setup ## update the pages that are made from the code: settings, commands, API, metrics, reasons
 	$(BIN)/python -m scripts.pages --write
 
-pictures: setup ## draw the pages' pictures in docs/ anew from the demo's newest run, or DATA=FOLDER
+pictures: setup ## draw the pictures of the pages in docs/ from the newest demo, or DATA=FOLDER
 	$(BIN)/python -m scripts.pictures $(if $(DATA),--data $(DATA))
 
 bench: setup ## measure what README and docs/ claim about speed, the canary and health rules; results go to benchmarks/results/
 	for b in upstream "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
-soak: setup ## everything for MINUTES (60) while each program is killed at random; then `hone db check` over the store
+soak: setup ## run everything for MINUTES (60) while each program is killed at random; then `hone db check` on the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
 
 model: setup ## train the demo's base model again from scratch (about ten minutes; the result is committed)

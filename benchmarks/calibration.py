@@ -60,7 +60,7 @@ _SAID: Final = re.compile(r"^(?P<words>(?:well )*)run (?P<name>\S+) is worth (?P
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """A judge. `place`, `length`: how many standard deviations of worth the first place or the longest answer adds."""
+    """A judge. `place`, `length`: bonus of the first position and the longest answer, in standard deviations."""
 
     about: str
     accuracy: float
@@ -69,7 +69,7 @@ class Scripted:
     length: float = 0.0
 
     def score(self, name: str, text: str, place: int) -> float:
-        """What it gives a run that says `text` and is shown at that place (from 0), from 0 to 1."""
+        """Return the score, 0 to 1, of a trajectory with this text at this position (from 0)."""
         found = _SAID.fullmatch(text)
         assert found is not None
         liked = self.place * (1 - place / (RUNS - 1)) + self.length * len(found["words"].split()) / _LONGEST
@@ -87,7 +87,7 @@ JUDGES: Final = {
 
 
 class CalibrationFigures(TypedDict):
-    """What is kept. `judges`: by name, each figure with its interval, and what a group costs (`usd`)."""
+    """The saved figures. `judges`: by name, each figure with its interval, and the cost of a group (`usd`)."""
 
     groups: int
     runs: int
@@ -99,12 +99,12 @@ class CalibrationFigures(TypedDict):
 
 
 def noise(accuracy: float) -> float:
-    """The noise with which two worths, each N(0, 1), are ordered rightly so often: 1/2 + atan(1 / s) / pi."""
+    """Return the noise s for which two qualities, each N(0, 1), are ordered correctly with 1/2 + atan(1 / s) / pi."""
     return math.inf if accuracy <= 0.5 else 1 / math.tan(math.pi * (accuracy - 0.5))
 
 
 def seen(who: str, text: str, accuracy: float) -> float:
-    """The worth of a run as somebody sees it: the same each time."""
+    """Return the quality that a person or a judge sees, always the same for the same trajectory."""
     found = _SAID.fullmatch(text)
     assert found is not None
     drawn, spread = random.Random(f"{SEED} {who} {text}").gauss(0, 1), noise(accuracy)
@@ -112,7 +112,7 @@ def seen(who: str, text: str, accuracy: float) -> float:
 
 
 def answers(group: int) -> list[str]:
-    """What the runs of a group say."""
+    """Return the answers of a group's trajectories."""
     rng = random.Random(f"{SEED} {group}")
     return [
         f"{'well ' * rng.randrange(_LONGEST + 1)}run {group}-{run} is worth {rng.gauss(0, 1):.4f}"
@@ -121,7 +121,7 @@ def answers(group: int) -> list[str]:
 
 
 def asking(name: str, judge: Scripted) -> Ask:
-    """Who is asked in the judge's place."""
+    """Return a client that replaces the judge model."""
 
     async def ask(messages: Messages) -> JudgeAnswer:
         shown = documents({"messages": messages})[1:]
@@ -137,7 +137,7 @@ def asking(name: str, judge: Scripted) -> Ask:
 
 
 async def measure(groups: int = GROUPS) -> CalibrationFigures:
-    """Record the groups, and hold every judge against the people."""
+    """Record the groups, and compare every judge with the people."""
     settings = JudgeSettings.model_validate(
         {"model": "scripted/model", "recipes": {name: {"rubric": f"- as {name} sees it"} for name in JUDGES}}
     )
@@ -169,7 +169,7 @@ async def measure(groups: int = GROUPS) -> CalibrationFigures:
 
 
 def kept(found: CalibrationResult) -> CalibrationFigures:
-    """What is kept of a calibration: all but times."""
+    """Return the saved part of a calibration: all but times."""
     return CalibrationFigures(
         groups=found.groups,
         runs=RUNS,
@@ -194,7 +194,7 @@ def _digits(value: float | None) -> float | None:
 
 
 def tables(found: CalibrationFigures) -> str:
-    """What docs/judging.md shows."""
+    """Return the tables of docs/judging.md."""
     heads = ["judge", "what it is", *(name.replace("_", " ") for name in FIGURES), "USD a group"]
     rows = [
         [f"`{name}`", JUDGES[name].about, *(_told(of[figure]) for figure in FIGURES), f"{of['usd']:.4f}"]
@@ -214,7 +214,7 @@ def _told(one: dict[str, float]) -> str:
 
 
 def picture(found: CalibrationFigures) -> str:
-    """The accuracies as `hone calibrate --picture` draws them, as SVG."""
+    """Return the accuracies as `hone calibrate --picture` draws them, as SVG."""
     held = [
         JudgeResult(name, "scripted/model", found["pairs"], found["groups"],
              {figure: _figure(of[figure]) for figure in FIGURES}, {}, JudgeUsage(), 0.0)
@@ -229,7 +229,7 @@ def _figure(one: dict[str, float]) -> Figure:
 
 
 def main() -> None:
-    """Measure, print, and keep figures, table and picture if asked to."""
+    """Measure and print; with `--write`, save figures, table and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS}, the table in {PAGE}, and {PICTURE}")
     options = parser.parse_args()

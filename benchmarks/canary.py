@@ -35,10 +35,10 @@ from recorder.stats.significance_tests import Floats, log_capital
 
 RESULTS = Path(__file__).parent / "results" / "canary.json"
 CANARIES = 2000
-RUNS = 2000  # a side
+RUNS = 2000  # per arm
 MAX_TASKS = AliasSettings().canary_max_tasks
-WITHIN = 500  # runs a side, in which a worse version is to be found
-CHUNK = 50  # canaries at a time: a tenth's runs would not fit into memory together
+WITHIN = 500  # trajectories per arm within which a worse version should be found
+CHUNK = 50  # canaries at a time: the trajectories of all would not fit into memory
 GROUP = 8
 SEED = 9
 
@@ -47,29 +47,29 @@ Values = Mapping[ComparedFigure, Floats]
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """How a version's runs come out: means, over tasks that differ."""
+    """The means of a version's trajectories, over tasks that differ."""
 
-    reward: float = 0.5  # chance of a success
+    reward: float = 0.5  # probability of success
     errors: float = 0.02
-    tool_failures: float = 0.05  # of three calls a run
+    tool_failures: float = 0.05  # with three calls per trajectory
     answer_tokens: float = 150.0  # median
     call_s: float = 1.0  # median
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A traffic: members of a group, the share of runs that the smaller side gets, and whether rewards are ranks."""
+    """A shape of traffic: group size, the smaller arm's share of trajectories, and whether rewards are ranks."""
 
     members: int
     share: float
     ranked: bool = False
 
     def tasks(self, runs: int) -> int:
-        """How many tasks give the smaller side so many runs."""
+        """Return the number of tasks that give the smaller arm this many trajectories."""
         return runs if self.members == 1 else round(runs / (self.members * min(self.share, 1 - self.share)))
 
     def runs(self, tasks: int) -> int:
-        """How many runs of the smaller side so many tasks give."""
+        """Return how many trajectories of the smaller arm this many tasks give."""
         return tasks if self.members == 1 else round(tasks * self.members * min(self.share, 1 - self.share))
 
 
@@ -98,11 +98,12 @@ def simulate(
     rng: np.random.Generator,
     one_side: float | None = None,
 ) -> Values:
-    """(1 + difference) / 2 of every task, by figure: [canaries, tasks]. `one_side`: of a group that holds one side
-    alone; None: what bets nothing.
+    """Return (1 + difference) / 2 of every task, by figure: [canaries, tasks].
+
+    `one_side`: the value of a group with only one arm; None: the value that bets nothing.
     """
     size = (canaries, shape.tasks(runs))
-    if shape.members == 1:  # two tasks that have nothing to do with each other
+    if shape.members == 1:  # two independent tasks
         new, old = (_runs(version, size, 1, rng) for version in (candidate, BEFORE))
         return {figure: (1 + new[figure] - old[figure])[..., 0] / 2 for figure in ComparedFigure}
     is_new = rng.random((*size, shape.members)) < shape.share
@@ -117,10 +118,13 @@ def simulate(
 
 
 def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> dict[ComparedFigure, Floats]:
-    """The runs' values where each run is of the version that it drew, of one task a group."""
+    """Return the values of trajectories that drew their version, with one task per group."""
     state = rng.bit_generator.state
     sides = []
-    for version in (candidate, BEFORE):  # the same tasks and the same luck: a run is one or the other's
+    for version in (
+        candidate,
+        BEFORE,
+    ):  # the same tasks and the same noise: a trajectory belongs to one arm or the other
         rng.bit_generator.state = state
         sides.append(_runs(version, is_new.shape[:2], is_new.shape[2], rng))
     return {figure: np.where(is_new, sides[0][figure], sides[1][figure]) for figure in ComparedFigure}
@@ -129,9 +133,9 @@ def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> 
 def _runs(
     version: Version, size: tuple[int, int], members: int, rng: np.random.Generator
 ) -> dict[ComparedFigure, Floats]:
-    """Values of runs as `proxy.gate.canary.figure_value` has them: [canaries, tasks, members]."""
+    """Return values of trajectories in the units of `proxy.gate.canary.figure_value`: [canaries, tasks, members]."""
     tasks, each = (*size, 1), (*size, members)
-    hard = rng.beta(2.0, 2.0, tasks) - 0.5  # by how much a task is easier than the mean one
+    hard = rng.beta(2.0, 2.0, tasks) - 0.5  # how much easier a task is than the mean
     reward = rng.random(each) < np.clip(version.reward + hard * 2 * min(version.reward, 1 - version.reward), 0, 1)
     failed = rng.binomial(3, version.tool_failures, each) / 3
     tokens = version.answer_tokens * np.exp(0.6 * rng.standard_normal(tasks) + 0.5 * rng.standard_normal(each))
@@ -146,20 +150,20 @@ def _runs(
 
 
 def shortness(amounts: Floats, log2_bounds: tuple[float, float]) -> Floats:
-    """1 at the lower bound, 0 at the upper one, even in doublings."""
+    """Return 1 at the lower bound and 0 at the upper one, linear in the logarithm."""
     low, high = log2_bounds
     return 1 - (np.clip(np.log2(amounts), low, high) - low) / (high - low)
 
 
 def set_against(values: Floats, is_new: np.ndarray, neutral: float) -> Floats:
-    """The two sides' means inside each group; a group of one side alone says nothing (`neutral` bets nothing)."""
+    """Compare the two arms' means inside each group; a group with one arm gives `neutral`, which bets nothing."""
     new, old = is_new.sum(axis=-1), (~is_new).sum(axis=-1)
     means = [np.where(side, values, 0).sum(axis=-1) / np.maximum(n, 1) for side, n in ((is_new, new), (~is_new, old))]
     return np.where((new > 0) & (old > 0), (1 + means[0] - means[1]) / 2, neutral)
 
 
 def found_at(values: Values) -> dict[ComparedFigure, Floats]:
-    """After how many tasks each canary is rejected by each figure; infinite: never."""
+    """Return the number of tasks after which each figure rejects each canary; infinite: never."""
     at = {}
     for figure, seen in values.items():
         at[figure] = _first(log_capital(seen, at_least=null_mean(figure)) >= -np.log(ALPHA[figure]))
@@ -167,12 +171,12 @@ def found_at(values: Values) -> dict[ComparedFigure, Floats]:
 
 
 def _first(over: np.ndarray) -> Floats:
-    """After how many tasks it is True first; infinite: never."""
+    """Return the number of tasks until the first True; infinite: never."""
     return np.where(over.any(axis=-1), over.argmax(axis=-1) + 1.0, np.inf)
 
 
 def decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> dict[str, float]:
-    """What becomes of canaries by the rule: the shares that pass, by either way, and that are taken away."""
+    """Return the shares of canaries that pass, by either way, and that are withdrawn."""
     parts = [_decided(shape, candidate, min(CHUNK, canaries), rng) for _ in range(0, canaries, CHUNK)]
     worse, kept, enough, tasks = (np.concatenate(found) for found in zip(*parts, strict=True))
     passed = np.minimum(kept, enough) < worse
@@ -185,7 +189,7 @@ def decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Gene
 
 
 def _decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> tuple[Floats, ...]:
-    """When each canary is shown worse, shown not to be, and compared enough; and on how many tasks by the first."""
+    """Return when each canary is shown worse, shown not worse, and compared enough; and the number of tasks by then."""
     values = simulate(shape, candidate, shape.runs(3 * MAX_TASKS), canaries, rng, one_side=np.nan)
     known = ~np.isnan(values[ComparedFigure.REWARD])
     settled = {figure: np.where(np.isnan(seen), null_mean(figure), seen) for figure, seen in values.items()}
@@ -201,13 +205,13 @@ def _decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Gen
 def chunks(
     shape: Shape, candidate: Version, runs: int, canaries: int, rng: np.random.Generator
 ) -> Iterator[dict[ComparedFigure, Floats]]:
-    """`found_at` of all canaries, some at a time."""
+    """Return `found_at` of all canaries, computed in chunks."""
     for _ in range(0, canaries, CHUNK):
         yield found_at(simulate(shape, candidate, runs, min(CHUNK, canaries), rng))
 
 
 def rejected_alike(shape: Shape, canaries: int, rng: np.random.Generator) -> dict[str, float]:
-    """The share of canaries without a difference that is rejected: by each figure, and by any."""
+    """Return the share of equal canaries that is rejected: by each figure, and by any."""
     parts = list(chunks(shape, BEFORE, RUNS, canaries, rng))
     at = {figure: np.concatenate([part[figure] for part in parts]) for figure in ComparedFigure}
     by = {str(figure): share(np.isfinite(found)) for figure, found in at.items()}
@@ -215,7 +219,7 @@ def rejected_alike(shape: Shape, canaries: int, rng: np.random.Generator) -> dic
 
 
 def found_worse(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> dict[str, float | None]:
-    """The share of worse versions that is found within `WITHIN` runs a side, and after how many in the median."""
+    """Return the share of worse versions found within `WITHIN` trajectories per arm, and their median number."""
     at = np.concatenate(
         [np.minimum.reduce(list(part.values())) for part in chunks(shape, candidate, WITHIN, canaries, rng)]
     )
@@ -224,12 +228,12 @@ def found_worse(shape: Shape, candidate: Version, canaries: int, rng: np.random.
 
 
 def share(of: np.ndarray) -> float:
-    """The share of True."""
+    """Return the share of True."""
     return round(float(of.mean()), 4)
 
 
 def measure(canaries: int) -> dict[str, object]:
-    """All shapes, with one seed."""
+    """Simulate all shapes with one seed."""
     rng = np.random.default_rng(SEED)
     alike = {name: rejected_alike(shape, canaries, rng) for name, shape in SHAPES.items()}
     worse = {
@@ -252,7 +256,7 @@ def measure(canaries: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Simulate, print, and keep the figures if asked to."""
+    """Simulate and print; with `--save`, save the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
     parser.add_argument("--canaries", type=int, default=CANARIES)

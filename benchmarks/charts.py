@@ -34,7 +34,7 @@ _CHART: Final = re.compile(r'<img class="chart" src="([^"]+)"')
 
 
 async def fill(folder: Path) -> None:
-    """Steps, as a trainer and a controller would have left them."""
+    """Write steps as a trainer and a controller do."""
     store = await open_store(folder, RecorderSettings(), migrate=True)
     try:
         alias = await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "bench", "f")
@@ -46,7 +46,7 @@ async def fill(folder: Path) -> None:
 
 
 async def look(http: httpx.AsyncClient) -> None:
-    """Open Training as a browser does: the page, then its pictures at once."""
+    """Open Training as a browser does: the page, then all its pictures at once."""
     page = (await http.get("/hone/training")).raise_for_status().text
     charts = [address.replace("&amp;", "&") for address in _CHART.findall(page)]
     assert charts
@@ -55,7 +55,7 @@ async def look(http: httpx.AsyncClient) -> None:
 
 
 async def beside(http: httpx.AsyncClient, name: str, deed: Callable[[], Awaitable[None]]) -> None:
-    """Do it while the proxy is asked, and tell how slowly it answered."""
+    """Do this while requests run, and print how slowly the proxy answered."""
     doing, times, began = asyncio.ensure_future(deed()), [], time.perf_counter()
     while not doing.done():
         asked = time.perf_counter()
@@ -71,7 +71,7 @@ async def beside(http: httpx.AsyncClient, name: str, deed: Callable[[], Awaitabl
 
 
 async def measure(port: int) -> None:
-    """All three, one after the other."""
+    """Measure all three cases in sequence."""
     url = f"http://127.0.0.1:{port}"
     async with (
         httpx.AsyncClient(base_url=url, timeout=60) as asking,
@@ -83,7 +83,7 @@ async def measure(port: int) -> None:
 
 
 def main() -> None:
-    """Measure on a store of its own."""
+    """Measure on a separate store."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(fill(Path(folder)))
         upstream_port, port = load.free_port(), load.free_port()

@@ -38,7 +38,7 @@ from tests.templates.rendering import Answer, Message, Templated
 
 RESULTS = Path(__file__).parent / "results" / "continuity.json"
 SEED = 1
-# What a model may do that a template does not do the same way. Each is measured alone, then all of them mixed.
+# Habits of a model that a template renders differently. Each is measured alone, then all of them mixed.
 HABITS: dict[str, dict[str, float]] = {
     "none": {},
     "thinks": {"thinking": 1.0},
@@ -63,7 +63,7 @@ AS_WRITTEN: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Turn:
-    """One sampled turn: what was asked, what was answered."""
+    """One sampled turn: its prompt and its answer."""
 
     messages: list[Message]
     answer: Answer
@@ -71,10 +71,10 @@ class Turn:
 
 @dataclass
 class Count:
-    """What became of some runs."""
+    """Counts over some trajectories."""
 
     runs: int = 0
-    turns: int = 0  # that go on from another
+    turns: int = 0  # that continue another
     breaks: int = 0
     rows: int = 0
     rows_on: int = 0  # with continuity
@@ -82,7 +82,7 @@ class Count:
     causes: Counter[str] = field(default_factory=Counter)
 
     def shown(self) -> dict[str, Any]:
-        """For the results."""
+        """Return the counts in the results' format."""
         return {
             "runs": self.runs,
             "turns_that_go_on": self.turns,
@@ -96,7 +96,7 @@ class Count:
 
 
 def simulated(rng: random.Random, habits: dict[str, float], calls_may_speak: bool) -> list[Turn]:
-    """A run of an agent: some questions, each answered after none to three tool calls."""
+    """Return an agent's trajectory: some questions, each answered after zero to three tool calls."""
 
     def has(habit: str) -> bool:
         return rng.random() < habits.get(habit, 0.0)
@@ -123,7 +123,7 @@ def simulated(rng: random.Random, habits: dict[str, float], calls_may_speak: boo
 
 
 def of_the_demo(messages: Sequence[Message]) -> list[Turn]:
-    """The turns of one of the conversations that the demo's model was taught."""
+    """Return the turns of a conversation from the training data of the demo's model."""
     turns = []
     for at, message in enumerate(messages):
         if message["role"] == "assistant":
@@ -134,7 +134,7 @@ def of_the_demo(messages: Sequence[Message]) -> list[Turn]:
 
 
 async def measure(template: Templated, runs: Iterator[list[Turn]]) -> Count:
-    """All runs through one template."""
+    """Measure all trajectories with one template."""
     count = Count()
     for run in runs:
         await _measure_run(template, run, count)
@@ -177,7 +177,7 @@ async def _continued(
 
 
 def _extend(rows: list[list[int]], prompt: list[int], sampled: list[int]) -> None:
-    """As the trainer makes rows: a prompt goes on with the longest row that it begins with."""
+    """Make rows as the trainer does: a prompt continues the longest row that it begins with."""
     row = max((row for row in rows if prompt[: len(row)] == row), key=len, default=None)
     if row is not None:
         rows.remove(row)
@@ -185,9 +185,9 @@ def _extend(rows: list[list[int]], prompt: list[int], sampled: list[int]) -> Non
 
 
 async def _cause(template: Templated, earlier: Turn, turn: Turn, its_prompt: list[int], prompt: list[int]) -> str:
-    """What of the turn before had to be written otherwise for the prompt to go on from it."""
+    """Return which part of the previous turn was rendered differently."""
     if prompt[: len(its_prompt)] != its_prompt:
-        # turns before that one were written anew: only thinking is treated differently as a conversation goes on
+        # earlier turns were rendered differently: templates change only thinking later in a conversation
         shared = next(at for at, (a, b) in enumerate(zip(its_prompt, prompt, strict=False)) if a != b)
         rest = template.decode(its_prompt[shared:])
         return "stripped thinking" if re.match(r"[^<]*</?think>", rest) or "</think>" in rest else "other"
@@ -203,7 +203,7 @@ async def _cause(template: Templated, earlier: Turn, turn: Turn, its_prompt: lis
 
 
 def without_engine(conversations_: int) -> dict[str, Any]:
-    """The table: template → habit → what became of the runs."""
+    """Return the table: template → habit → counts."""
     table: dict[str, Any] = {}
     for name in ("demo", "qwen3", "llama3", "hermes"):
         template, told = Templated(name, TOOLS), {}
@@ -218,7 +218,7 @@ def without_engine(conversations_: int) -> dict[str, Any]:
 
 
 def with_engine(runs: int, asks: int) -> dict[str, Any]:
-    """The same runs through two proxies before one vLLM: rows, what the engine had cached, how long a turn waits."""
+    """Send the same trajectories through two proxies and one vLLM; return rows, cached tokens, and latency."""
     from tests.e2e import test_continuity as e2e
     from tests.e2e.conftest import started
 
@@ -233,7 +233,7 @@ def with_engine(runs: int, asks: int) -> dict[str, Any]:
             usages, rows, whole = [], 0, 0
             for seed in range(runs):
                 used = e2e.converse(proxies.urls[mode], f"run-{seed}", seed)
-                if used is None:  # the model did not end a turn
+                if used is None:  # the model did not end its turn
                     continue
                 whole += 1
                 usages += used[1:]
@@ -252,7 +252,7 @@ def with_engine(runs: int, asks: int) -> dict[str, Any]:
 
 
 def _added(proxies: Any, asks: int) -> dict[str, Any]:
-    """How long a short turn takes at the end of a recorded run, one token sampled, everything cached; in turns."""
+    """Measure, in alternation, a short turn at the end of a recorded trajectory: one sampled token, all else cached."""
     from tests.e2e import test_continuity as e2e
     from tests.e2e.test_capture import TOOLS
 
@@ -275,11 +275,11 @@ def _added(proxies: Any, asks: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--conversations", type=int, default=300, help="0 leaves the templates out")
+    parser.add_argument("--conversations", type=int, default=300, help="0 omits the templates")
     parser.add_argument("--engine", action="store_true", help="also through a real vLLM")
-    parser.add_argument("--runs", type=int, default=12, help="runs a proxy, with --engine")
+    parser.add_argument("--runs", type=int, default=12, help="trajectories per proxy, with --engine")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     count = arguments.conversations

@@ -41,7 +41,7 @@ BASE, ADAPTER = "base", "adapter"
 
 
 def make_adapter(folder: Path) -> None:
-    """An adapter of rank 8 on all linear layers, as the trainer's are, with random numbers that move every answer."""
+    """Write an adapter of rank 8 on all linear layers, with random weights that change every answer."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(MODEL)
     adapted = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"))
@@ -54,7 +54,7 @@ def make_adapter(folder: Path) -> None:
 
 @contextlib.contextmanager
 def engine(adapter: Path, log: Path, *, own: bool) -> Iterator[str]:
-    """An engine on a free port with the adapter loaded, until the block ends; its URL. `own`: vLLM's operations."""
+    """Run an engine with the adapter on a free port until the block ends; yield its URL. `own`: vLLM's operations."""
     settings = EngineSettings(base=str(MODEL), name=BASE, port=free_port(), max_model_len=512, max_lora_rank=8)
     command = engine_command(settings, key=None, device="cpu")
     argv = [command.argv[0], "-m", SERVER, *command.argv[2:]] if own else [*command.argv]
@@ -82,7 +82,7 @@ def _load(url: str, adapter: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 async def ask(url: str, models: Sequence[str]) -> tuple[float, list[str]]:
-    """As many answers at once as models are named, each to a prompt of its own: seconds, and the answers."""
+    """Request one answer per named model, all at once, each with its own prompt; return the seconds and the answers."""
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=httpx.Limits(max_connections=None)) as http:
 
         async def one(number: int, model: str) -> str:
@@ -103,7 +103,7 @@ KINDS: Final = {
 
 
 def measure(urls: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """A row for each kind of batch; the first round is not counted."""
+    """Return a row for each kind of batch; the first round does not count."""
     rows = []
     for kind, models in KINDS.items():
         seconds: dict[str, list[float]] = {name: [] for name in urls}
@@ -114,7 +114,7 @@ def measure(urls: dict[str, str], rounds: int) -> list[dict[str, Any]]:
                 seconds[name].append(took)
             first, second = said.values()
             same = sum(a == b for a, b in zip(first, second, strict=True))
-            if same < 0.95 * REQUESTS:  # a tie between two tokens may fall either way
+            if same < 0.95 * REQUESTS:  # a tie between two tokens may be resolved either way
                 raise SystemExit(f"{kind}: {same} of {REQUESTS} answers are the same by both")
         per_s = {name: REQUESTS * TOKENS / statistics.median(took[1:]) for name, took in seconds.items()}
         rows.append({"kind": kind, "tokens_per_s": {name: round(rate) for name, rate in per_s.items()}})
@@ -123,7 +123,7 @@ def measure(urls: dict[str, str], rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print, save."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")

@@ -38,7 +38,7 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
 MARKS: Final = Marks("python -m benchmarks.drift --write")
 BOUND: Final[float] = StrongSettings.model_fields["min_agreement"].default
 WINDOW: Final[int] = StrongSettings.model_fields["window"].default
-SIZES: Final = (8, 4)  # runs in a group
+SIZES: Final = (8, 4)  # trajectories per group
 STEADY: Final = (0.5, 0.55, 0.6, 0.7)
 FALLEN: Final = (0.4, 0.3, 0.2, 0.0)
 BACK: Final = (0.6, 0.7, 0.8)
@@ -50,26 +50,26 @@ SEED: Final = 15
 
 
 class Steady(TypedDict):
-    """Judges that agree by so much, and never otherwise."""
+    """Judges with constant agreement."""
 
     runs: int
     agree: float
-    called: float  # share of trials in which the strong one ever scores
-    below: float  # … in which the mean of a full window ever is below the bound
+    called: float  # share of trials in which the strong judge ever scores
+    below: float  # … in which the mean of a full window is ever below the bound
 
 
 class ChangedJudge(TypedDict):
-    """Judges whose agreement became another."""
+    """Judges whose agreement changes."""
 
     runs: int
     agree: float
-    in_one: float  # share of trials that found it within one window of groups
+    in_one: float  # share of trials that detect it within one window of groups
     in_two: float
-    median: float | None  # groups; None: not found in half of the trials
+    median: float | None  # groups; None: not detected in half of the trials
 
 
 class Figures(TypedDict):
-    """All of it."""
+    """All figures."""
 
     bound: float
     window: int
@@ -81,7 +81,7 @@ class Figures(TypedDict):
 
 
 def pool(agree: float, runs: int, number: int = POOL) -> list[float]:
-    """The taus of groups whose judges agree by `agree` at the mean."""
+    """Return the taus of groups whose judges have a mean agreement of `agree`."""
     draw = random.Random(f"{SEED} {agree} {runs}")
     rho = math.sin(math.pi * agree / 2)
     found = (_tau(draw, rho, runs) for _ in range(number))
@@ -95,7 +95,7 @@ def _tau(draw: random.Random, rho: float, runs: int) -> float | None:
 
 
 def looks(taus: Iterator[float], now: Judge, before: Sequence[float] = ()) -> Iterator[tuple[Judge, bool]]:
-    """Whose turn it is after each group, and whether the mean of a full window is below the bound."""
+    """Return which judge scores after each group, and whether the mean of a full window is below the bound."""
     window = deque(before, maxlen=WINDOW)
     for one in taus:
         window.append(one)
@@ -104,7 +104,7 @@ def looks(taus: Iterator[float], now: Judge, before: Sequence[float] = ()) -> It
 
 
 def steady(agree: float, runs: int, trials: int) -> Steady:
-    """The same agreement all along."""
+    """Simulate constant agreement."""
     taus, draw = pool(agree, runs), random.Random(SEED)
     seen = [list(looks(iter(draw.choices(taus, k=LONG)), CHEAP)) for _ in range(trials)]
     called = statistics.fmean(any(judge == STRONG for judge, _ in one) for one in seen)
@@ -117,7 +117,7 @@ def steady(agree: float, runs: int, trials: int) -> Steady:
 
 
 def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> ChangedJudge:
-    """Another agreement from one group on: after how many the other judge scores."""
+    """Simulate a change of agreement; return the number of groups until the other judge scores."""
     draw, old, new = random.Random(SEED), pool(before, runs), pool(agree, runs)
     other: Judge = STRONG if now == CHEAP else CHEAP
     found = [_first(draw, old, new, now, other) for _ in range(trials)]
@@ -133,7 +133,7 @@ def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> 
 
 
 def _first(draw: random.Random, old: Sequence[float], new: Sequence[float], now: Judge, other: Judge) -> int:
-    """The number of the group with which the other judge's turn comes; more than `LONG`: it did not."""
+    """Return the number of the first group that the other judge scores; more than `LONG`: none."""
     before, taus = draw.choices(old, k=WINDOW), draw.choices(new, k=LONG)
     for number, (judge, _) in enumerate(looks(iter(taus), now, before), start=1):
         if judge == other:
@@ -155,7 +155,7 @@ def measure(trials: int = TRIALS) -> Figures:
 
 
 def tables(figures: Figures) -> str:
-    """The figures for people."""
+    """Return the figures as tables."""
     kept = ["trajectories in a group", "agreement", "strong judge called", "mean alone below"]
     fell = ["trajectories in a group", "agreement falls to", *_FOUND]
     back = ["trajectories in a group", "agreement rises to", *_FOUND]
@@ -194,7 +194,7 @@ def _share(share: float) -> str:
 
 
 def main() -> None:
-    """Simulate, print, and keep figures and tables if asked to."""
+    """Simulate and print; with `--write`, save figures and tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
     parser.add_argument("--trials", type=int, default=TRIALS)

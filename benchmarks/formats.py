@@ -30,12 +30,12 @@ class Format:
     answers: Answers
 
     def request(self, *, stream: bool) -> bytes:
-        """The body, asking for a stream or not."""
+        """Return the body, with or without streaming."""
         return self.body[:-1] + b',"stream":true}' if stream else self.body
 
 
 def formats() -> list[Format]:
-    """All of them, chat completions first."""
+    """Return all formats, chat completions first."""
     chat = Answers(load.plain_answer(), load.stream_events())
     return [
         Format("chat", "/v1/chat/completions", load.REQUEST, chat),
@@ -51,7 +51,7 @@ def formats() -> list[Format]:
 
 
 def upstream_answers() -> dict[str, Answers]:
-    """What the static upstream says, by path; a chat completion of `load.LONG` tokens streams as many events."""
+    """Return the static upstream's answers by path. A chat completion of `load.LONG` tokens streams as many events."""
     chat, *others = formats()
     long = Answers(load.plain_answer(), load.stream_events(load.LONG))
     return {one.path: one.answers for one in (chat, *others)} | {chat.path + load.LONG_MARK.decode(): long}

@@ -69,7 +69,7 @@ BASES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long everything in a step is, in tokens."""
+    """The sizes in a step, in tokens."""
 
     groups: int = 8
     members: int = 8
@@ -84,11 +84,11 @@ SMALL = Sizes(2, 4, 100, (20, 60), (10, 40), (10, 60), (200, 500))
 OF_A_CPU = Sizes(1, 2, 200, (50, 100), (40, 100), (40, 200), (600, 1000))
 
 
-# --- what is trained on
+# --- training data
 
 
 def steps_rows(sizes: Sizes, vocabulary: int, seed: int = 0) -> list[WeightedRow]:
-    """The rows of one step, weighted as the trainer does it. Their logprobs are of nobody yet."""
+    """Return the rows of one step, weighted as the trainer does it. Their logprobs are not set yet."""
     random = np.random.default_rng(seed)
     system = random.integers(3, vocabulary, sizes.system)
     groups = []
@@ -122,7 +122,7 @@ def _as_row(name: str, ids: Any, trained: Any) -> Row:
 def sampled_by(
     policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings, noise: float
 ) -> list[WeightedRow]:
-    """The rows with the policy's own logprobs, so that ratios are near 1 as they are in a real step."""
+    """Return the rows with the policy's own logprobs, so that ratios are near 1 as in a real step."""
     random, said = np.random.default_rng(1), list(rows)
     for one in update.plan_update(policy, rows, settings).packs:
         found, _ = update.pack_logprobs(
@@ -139,7 +139,7 @@ def sampled_by(
 
 
 def base_folder(name: str, folder: Path) -> Path:
-    """A base of this shape with random weights; big ones in bfloat16, as they come from the hub."""
+    """Write a base of this shape with random weights; large ones in bfloat16, as on the hub."""
     values = _QWEN | BASES[name]
     config = AutoConfig.for_model(**values)
     torch.manual_seed(0)
@@ -153,7 +153,7 @@ def base_folder(name: str, folder: Path) -> Path:
 
 
 def measured(run: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Seconds of a run, and the most memory that torch held in it."""
+    """Return the seconds of a run, and torch's peak memory in it."""
     if device.type != "cuda":
         began = time.perf_counter()
         run()
@@ -177,7 +177,7 @@ def tokens_of(rows: Iterable[WeightedRow]) -> int:
 
 
 def agreement(folder: Path) -> list[dict[str, Any]]:
-    """Loss, logprobs and gradient of one small step by device and dtype, against the CPU in float32."""
+    """Compare loss, logprobs and gradient of one small step, by device and dtype, with the CPU in float32."""
     base, sizes = base_folder("small", folder), SMALL
     rows = steps_rows(sizes, BASES["small"]["vocab_size"])
     found: list[dict[str, Any]] = []
@@ -197,7 +197,7 @@ def agreement(folder: Path) -> list[dict[str, Any]]:
 
 
 def _disturb(policy: Policy) -> None:
-    """Give the LoRA values as if it were trained: at first half of its gradients are 0."""
+    """Set the LoRA to random values, as if it were trained: initially half of its gradients are 0."""
     generator = torch.Generator().manual_seed(5)
     drawn = {name: torch.randn(p.shape, generator=generator) * 0.02 for name, p in policy.parameters.items()}
     policy.load_state(drawn)
@@ -225,12 +225,12 @@ def _differences(this: tuple[float, Tensor, Tensor], expected: tuple[float, Tens
         "loss_off": abs(this[0] - expected[0]),
         "logprob_gap": float(gaps.mean()),
         "logprob_gap_max": float(gaps.max()),
-        "gradient_off": float((this[2] - expected[2]).norm() / expected[2].norm()),  # of the whole, relative
+        "gradient_off": float((this[2] - expected[2]).norm() / expected[2].norm()),  # relative, over the whole gradient
     }
 
 
 def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSettings) -> dict[str, Any]:
-    """Two whole steps of the trainer, from rows to files: the second is the one that is told."""
+    """Run two whole steps of the trainer, from rows to files; report the second."""
     loading = PhaseSeconds()
     with loading.phase("base"):
         core = TrainerCore(base, settings, TrainerFolders.of(folder / settings.device))
@@ -247,7 +247,7 @@ def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSetting
         "tokens": tokens_of(rows),
         "tokens_per_s": round(tokens_of(rows) / told["seconds"]["train"]),
         **told,
-        "first_train_s": first["seconds"]["train"],  # of lengths that nothing was prepared for
+        "first_train_s": first["seconds"]["train"],  # with lengths that are new to the kernels
         "load_s": {name: round(spent, 3) for name, spent in loading.by_phase.items()},
         "version_mb": _megabytes(written.published.path),
         "checkpoint_mb": _megabytes(written.checkpoint),
@@ -255,7 +255,7 @@ def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSetting
 
 
 def one_step(core: TrainerCore, rows: Sequence[WeightedRow], number: int) -> tuple[dict[str, Any], WrittenStep]:
-    """A step from the version in memory, and what it cost."""
+    """Run a step from the version in memory; return its cost."""
     seconds = PhaseSeconds()
     made: list[tuple[dict[str, float], WrittenStep]] = []
     origin = AdapterOrigin("bench", number, f"bench@{number - 1}", "base", None)
@@ -280,7 +280,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def ways(base: Path, sizes: Sizes, settings: TrainerSettings) -> list[dict[str, Any]]:
-    """The same rows packed with shared beginnings, with and without recomputation, one row a pass, and padded."""
+    """Measure the same rows packed with shared prefixes, with and without recomputation, one row a pass, and padded."""
     kept = settings.model_copy(update={"gradient_checkpointing": False})
     found = [{"way": "packed, activations kept", **_trained(load_policy(base, kept), sizes, kept)}]
     policy = load_policy(base, settings)
@@ -293,7 +293,7 @@ def ways(base: Path, sizes: Sizes, settings: TrainerSettings) -> list[dict[str, 
 
 
 def budgets(base: Path, sizes: Sizes, settings: TrainerSettings) -> list[dict[str, Any]]:
-    """The same rows in passes of other sizes."""
+    """Measure the same rows with other token budgets."""
     policy, found = load_policy(base, settings), []
     for budget in BUDGETS:
         chosen = settings.model_copy(update={"token_budget": budget})
@@ -319,7 +319,7 @@ def _trained(policy: Policy, sizes: Sizes, settings: TrainerSettings, way: Way =
 
 
 def _padded(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> None:
-    """What most trainers do: rows of like lengths side by side, the shorter filled up."""
+    """Compute as most trainers do: rows of similar lengths in a batch, the shorter ones padded."""
     waiting = sorted(rows, key=lambda one: len(one.row))
     while waiting:
         count = max(1, settings.token_budget // len(waiting[-1].row))
@@ -347,7 +347,7 @@ def _loss_of(policy: Policy, one: WeightedRow, states: Tensor, settings: Trainer
 
 
 def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, Any]:
-    """One row, half of it trained, in one pass."""
+    """Measure one row, half of it trained, in one pass."""
     chosen = settings.model_copy(update={"token_budget": length})
     policy = load_policy(base, chosen)
     ids = np.random.default_rng(3).integers(3, vocabulary(policy), length)
@@ -356,14 +356,14 @@ def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, An
     planned = update.plan_update(policy, rows, chosen)
     told: dict[str, Any] = {"tokens": length, "fits": False}
     with suppress(torch.OutOfMemoryError):
-        update.train_step(policy, optimizer, planned, chosen, _never)  # the first has kernels to choose
+        update.train_step(policy, optimizer, planned, chosen, _never)  # the first pass chooses kernels
         once = measured(lambda: update.train_step(policy, optimizer, planned, chosen, _never), policy.device)
         told |= {"fits": True, **once, "tokens_per_s": round(length / once["s"])}
     return told
 
 
 def everything(folder: Path, only: str) -> dict[str, Any]:
-    """All parts whose name holds `only`."""
+    """Run all parts whose name contains `only`."""
     gpu = torch.cuda.is_available()
     found: dict[str, Any] = {}
     if only in "agreement":
@@ -382,7 +382,7 @@ def everything(folder: Path, only: str) -> dict[str, Any]:
             part["budgets"] = budgets(base, sizes, settings)
         if gpu and only in "long":
             part["long"] = [long_row(base, settings, length) for length in (LONGEST // 2, LONGEST)]
-        if gpu and name == names[0] and only in "cpu":  # no CPU makes a step of the larger one in a sane time
+        if gpu and name == names[0] and only in "cpu":  # a step of the larger base takes too long on a CPU
             on_cpu = SETTINGS.model_copy(update={"device": "cpu", "threads": os.cpu_count()})
             part["cpu"] = whole_steps(base, folder / name, OF_A_CPU, on_cpu)
         found[name] = part
@@ -397,11 +397,11 @@ def about() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, and save where asked to."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
     parser.add_argument(
-        "--only", default="", help="parts whose name holds this: agreement, step, ways, budgets, long, cpu"
+        "--only", default="", help="parts whose name contains this: agreement, step, ways, budgets, long, cpu"
     )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

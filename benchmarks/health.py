@@ -44,15 +44,15 @@ STEPS = 40
 ATTEMPTS = 100  # of a validation
 GROUPS, EACH = 8, 8  # of a step
 FAULT = STEPS // 2  # the step at which a fault begins
-PEAK = 0.7  # of the validations, where they rose before they fall
+PEAK = 0.7  # of the validations, if they rise before they fall
 SEED = 13
-VALIDATIONS = 40  # of a curve that the plateau looks at
+VALIDATIONS = 40  # of a curve that the plateau rule checks
 
 Floats = NDArray[np.float64]
 
 
 class DetectionRate(TypedDict):
-    """How often a fault of one size is found, and after how many steps in the median."""
+    """The share of faults of one size that is found, and the median number of steps until then."""
 
     rule: str
     what: str
@@ -63,7 +63,7 @@ class DetectionRate(TypedDict):
 
 
 class Figures(TypedDict):
-    """What is kept of all simulations."""
+    """The saved figures of all simulations."""
 
     curves: int
     steps: int
@@ -76,7 +76,7 @@ class Figures(TypedDict):
 
 @dataclass(slots=True)
 class Truth:
-    """What a campaign's figures would be without chance: [steps + 1], index 0 before the first step."""
+    """A campaign's figures without noise: [steps + 1], index 0 before the first step."""
 
     validation: Floats
     reward: Floats
@@ -87,7 +87,7 @@ Fault = Callable[[Truth, float], None]
 
 
 def healthy(rng: np.random.Generator) -> Truth:
-    """A campaign that learns at its own pace until it can do what can be done."""
+    """Return a campaign that learns at a drawn pace up to a drawn level."""
     at = np.arange(STEPS + 1)
     start, top, pace = rng.uniform(0.2, 0.5), rng.uniform(0.6, 0.95), rng.uniform(4, 20)
     rising = start + (top - start) * (1 - np.exp(-at / pace))
@@ -107,7 +107,7 @@ def healthy(rng: np.random.Generator) -> Truth:
     return Truth(rising.copy(), rising.copy(), metrics)
 
 
-SCATTER: Final = {  # of a step's figure: as a part of it, or (shares) in points
+SCATTER: Final = {  # of a step's figure: relative, or (shares) in points
     "health.length": 0.08, "health.turns": 0.08, "health.tool_calls": 0.10, "health.seconds": 0.20, "entropy": 0.10,
     "kl_engine": 0.30, "health.repetition": -0.02, "health.judge_agreement": -0.07, "part.correct": -0.07,
     "part.brief": -0.03,
@@ -115,7 +115,7 @@ SCATTER: Final = {  # of a step's figure: as a part of it, or (shares) in points
 
 
 def run(truth: Truth, rng: np.random.Generator) -> tuple[list[StepDone], list[Validation]]:
-    """A campaign as it is written down: what chance makes of the truth."""
+    """Return a campaign's recorded figures: the truth with noise."""
     validations = [_validated(step, truth, rng) for step in range(len(truth.validation))]
     return [_step(step, truth, rng) for step in range(1, len(truth.reward))], validations
 
@@ -128,7 +128,7 @@ def _validated(step: int, truth: Truth, rng: np.random.Generator) -> Validation:
 def _step(step: int, truth: Truth, rng: np.random.Generator) -> StepDone:
     mean = truth.reward[step]
     room = min(mean, 1 - mean)
-    chances = np.clip(mean + room * 0.8 * rng.uniform(-1, 1, GROUPS), 0, 1)  # of the tasks, some harder than others
+    chances = np.clip(mean + room * 0.8 * rng.uniform(-1, 1, GROUPS), 0, 1)  # of the tasks, which differ in difficulty
     won = rng.binomial(EACH, chances) / EACH
     reward = float(won.mean())
     metrics = {name: _scattered(name, values[step], rng) for name, values in truth.metrics.items()}
@@ -175,7 +175,7 @@ def _set(name: str, before: float) -> Fault:
 
 
 def _falls(steps: int) -> Fault:
-    """The validations fall by `size` within so many steps, from where they stood still, while the reward rises."""
+    """Validations are level, then fall by `size` within this many steps, while the reward rises."""
 
     def fault(truth: Truth, size: float) -> None:
         before = truth.validation[FAULT]
@@ -188,7 +188,7 @@ def _falls(steps: int) -> Fault:
 
 
 def _falls_from_a_rise(by: float, steps: int) -> Fault:
-    """The validations fall by `size` at once, from .7, to which they rose by `by` in each of `steps`."""
+    """Validations rise to .7 by `by` in each of `steps`, then fall by `size` at once."""
 
     def fault(truth: Truth, size: float) -> None:
         left = np.maximum(0, FAULT - np.arange(STEPS + 1))
@@ -205,7 +205,7 @@ def _reward_rises(truth: Truth, by: float) -> None:
 
 
 def _overfits(truth: Truth, size: float) -> None:
-    """The validations stand still after a rise, while the reward goes on rising by `size` a step."""
+    """Validations are level after a rise, while the reward continues to rise by `size` a step."""
     truth.validation[:] = 0.3 + 0.02 * np.minimum(np.arange(STEPS + 1), FAULT)
     truth.reward[:] = np.minimum(0.98, 0.3 + size * np.arange(STEPS + 1))
 
@@ -221,7 +221,7 @@ def _parts_part(truth: Truth, size: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault that a rule is there for, in sizes."""
+    """A fault that a rule should find, in several sizes."""
 
     rule: RuleName
     what: str
@@ -266,14 +266,14 @@ CASES: Final = (
 
 
 def alone(rule: RuleName) -> dict[RuleName, HealthSettings]:
-    """Settings by which one rule is looked at, and no other."""
+    """Return settings with only one rule on."""
     return {name: HealthSettings(then="off") for name in get_args(RuleName) if name != rule}
 
 
 def first_spoken(
     steps: Sequence[StepDone], validations: Sequence[Validation], settings: Mapping[RuleName, HealthSettings]
 ) -> dict[RuleName, int]:
-    """The step after which each rule spoke first."""
+    """Return the step after which each rule first fired."""
     at: dict[RuleName, int] = {}
     looked_for = [name for name in RULES if name not in settings or settings[name].then != "off"]
     for done in range(1, len(steps) + 1):
@@ -285,7 +285,7 @@ def first_spoken(
 
 
 def false_alarms(curves: int, rng: np.random.Generator) -> dict[str, float]:
-    """The share of healthy campaigns in which each rule speaks, and in which any pauses."""
+    """Return the share of healthy campaigns in which each rule fires, and in which any pauses."""
     spoken = [first_spoken(*run(healthy(rng), rng), {}) for _ in range(curves)]
     by: dict[str, float] = {name: _share([name in one for one in spoken]) for name in RULES}
     pausing = {name for name, rule in RULES.items() if rule.then == "pause"}
@@ -293,7 +293,7 @@ def false_alarms(curves: int, rng: np.random.Generator) -> dict[str, float]:
 
 
 def paused_standing_still(curves: int, rng: np.random.Generator) -> float:
-    """The share of campaigns that are paused though nothing rises or falls in them."""
+    """Return the share of paused campaigns among those in which nothing rises or falls."""
     paused = []
     for _ in range(curves):
         truth = healthy(rng)
@@ -303,7 +303,7 @@ def paused_standing_still(curves: int, rng: np.random.Generator) -> float:
 
 
 def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> DetectionRate:
-    """How often a fault is found at all, within three steps of its beginning, and after how many in the median."""
+    """Return how often a fault is found, how often within three steps, and the median number of steps."""
     after: list[float] = []
     for _ in range(curves):
         truth = healthy(rng)
@@ -322,13 +322,13 @@ def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> Det
 
 
 def plateaus(rise: float, curves: int, rng: np.random.Generator) -> dict[str, float]:
-    """The share of campaigns that the plateau ends, whose validations rise by so much each: by when."""
+    """Return the share of campaigns that the plateau ends, by number of validations, for this rise per validation."""
     ends = [_ended(rise, rng) for _ in range(curves)]
     return {str(by): _share([end <= by for end in ends]) for by in (10, 15, 20, 30, VALIDATIONS)}
 
 
 def _ended(rise: float, rng: np.random.Generator) -> float:
-    """After how many validations the plateau ends a campaign."""
+    """Return the number of validations after which the plateau ends a campaign."""
     start = 0.5 if rise == 0 else 0.1
     chances = [chance for n in range(VALIDATIONS) if (chance := start + rise * n) <= 0.95]
     measures = [
@@ -343,7 +343,7 @@ def _share(of: Sequence[bool]) -> float:
 
 
 def measure(curves: int) -> Figures:
-    """All of it, with one seed."""
+    """Simulate everything with one seed."""
     rng = np.random.default_rng(SEED)
     faults = {name: max(1, curves // (2 if rule.then == "pause" else 5)) for name, rule in RULES.items()}
     return {
@@ -361,7 +361,7 @@ def measure(curves: int) -> Figures:
 
 
 def tables(figures: Figures) -> str:
-    """What docs/health.md shows of the figures."""
+    """Return the tables of docs/health.md."""
     plateau = figures["plateau"]
     by = list(next(iter(plateau.values())))
     paused, still = _percent(figures["false_alarms"]["any pause"]), _percent(figures["paused_standing_still"])
@@ -402,7 +402,7 @@ def _percent(share: float) -> str:
 
 
 def main() -> None:
-    """Simulate, print, and keep figures and table if asked to."""
+    """Simulate and print; with `--write`, save figures and table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the table in {PAGE}")
     parser.add_argument("--curves", type=int, default=CURVES)

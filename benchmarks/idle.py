@@ -57,7 +57,7 @@ function = "examples.helpdesk.checks:solved"
 
 @contextlib.contextmanager
 def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
-    """One of Hone's programs, until the block ends; what it says goes to a file named after it."""
+    """Run a program of Hone until the block ends; its output goes to a file with its name."""
     with (folder / f"{command[0]}.log").open("wb") as log:
         argv = [*HONE, *command, "--data", str(folder)]
         process = subprocess.Popen(argv, cwd=folder, env=environment(), stdout=log, stderr=log)
@@ -69,17 +69,17 @@ def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, in which Hone's packages are found."""
+    """Return our environment, with Hone's packages on the path."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def wait_until(folder: Path, look: Callable[[], bool]) -> None:
-    """Wait until `look` says yes. Raises TimeoutError with what the programs logged."""
+    """Wait until `look` returns true. Raises TimeoutError with the programs' logs."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not look():
         if time.monotonic() > deadline:
             logs = "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(folder.glob("*.log")))
-            raise TimeoutError(f"proxy, judge and learner were not at work after {START_TIMEOUT_S} s\n{logs}")
+            raise TimeoutError(f"proxy, judge and learner were not ready after {START_TIMEOUT_S} s\n{logs}")
         time.sleep(0.2)
 
 
@@ -91,12 +91,12 @@ def up(url: str) -> bool:
 
 
 def said(folder: Path, program: str, words: str) -> bool:
-    """Whether a program said this: judge and learner answer nobody, so their logs tell that they are at work."""
+    """Whether a program logged this: judge and learner have no port, so their logs show that they are ready."""
     return words in (folder / f"{program}.log").read_text()
 
 
 async def idle(seconds: float) -> dict[str, Any]:
-    """CPU of each program while nothing happens, in percent of a core."""
+    """Return the CPU of each idle program, in percent of a core."""
     engine, port = ScriptedEngine(), free_port()
     await engine.start()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -118,12 +118,12 @@ async def idle(seconds: float) -> dict[str, Any]:
 
 
 def taken(programs: Mapping[str, psutil.Process]) -> dict[str, float]:
-    """CPU seconds of each program and its children until now."""
+    """Return the CPU seconds of each program and its children so far."""
     return {name: sum(map(cpu_s, [p, *p.children(recursive=True)])) for name, p in programs.items()}
 
 
 def starting(*command: str) -> float:
-    """CPU seconds of a command, from its start to its end: the median of several."""
+    """Return the median CPU seconds of a whole command over several runs."""
     times = []
     for _ in range(STARTS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -134,10 +134,10 @@ def starting(*command: str) -> float:
 
 
 async def main() -> None:
-    """Measure, print, save where asked to."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long nothing happens")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds to measure at idle")
     asked = parser.parse_args()
     percent = await idle(asked.seconds)
     bare = starting(sys.executable, "-c", "pass")
@@ -148,7 +148,7 @@ async def main() -> None:
         print(f"{name:12} {figure:6.3f} s of CPU above bare Python ({bare:.3f} s)")
     if asked.save:
         found = {"seconds": asked.seconds, "idle_percent_of_a_core": percent, "start_cpu_s_above_bare": starts}
-        found["bare_python_cpu_s"] = round(bare, 3)  # a machine that others use too takes longer for the same
+        found["bare_python_cpu_s"] = round(bare, 3)  # on a shared machine, the same work takes longer
         RESULTS.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
 
 

@@ -31,12 +31,12 @@ RESULTS: Final = Path(__file__).parent / "results" / "judge_check.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
 MARKS: Final = Marks("python -m benchmarks.judge_check --write")
 SOUND: Final = "sound"
-# Nobody is asked over the network: scripted judges stand in the model's place.
+# No request uses the network: scripted judges replace the model.
 SETTINGS: Final = JudgeSettings(model="scripted/model")
 
 
 class JudgeCheckFigures(TypedDict):
-    """What is kept. `fooled`: by judge, by kind, in how many groups; `named`: by judge, what the check reports."""
+    """The saved figures. `fooled`: number of groups by judge and kind; `named`: reported kinds by judge."""
 
     set: int
     groups: int
@@ -57,7 +57,7 @@ async def measure(groups: int) -> JudgeCheckFigures:
 
 
 def tables(found: JudgeCheckFigures) -> str:
-    """What docs/judging.md shows: each kind, and every judge against every kind."""
+    """Return the tables of docs/judging.md: the kinds, and every judge with every kind."""
     groups, fooled = found["groups"], found["fooled"]
     tricks, judges = [], []
     for number, kind in enumerate(KINDS.values(), start=1):
@@ -85,7 +85,7 @@ def _told(fooled: int, groups: int) -> str:
 
 
 def main() -> None:
-    """Measure, print, and keep figures and tables if asked to."""
+    """Measure and print; with `--write`, save figures and tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
     parser.add_argument("--groups", type=int, default=GROUPS, help="of each kind")

@@ -42,7 +42,7 @@ ACCURACY: Final = 0.7
 PANELS: Final[Sequence[tuple[int, Combine]]] = ((1, "mean"), (3, "mean"), (3, "median"), (5, "mean"), (5, "median"))
 REPEATS: Final = (1, 2, 4, 8)
 SURE: Final = NormalDist().inv_cdf(0.975)
-# Of two worths, each N(0, 1), seen with noise N(0, s): rightly ordered with 1/2 + atan(1 / s) / pi.
+# Two qualities, each N(0, 1), seen with noise N(0, s), are ordered correctly with probability 1/2 + atan(1 / s) / pi.
 NOISE: Final = 1 / math.tan(math.pi * (ACCURACY - 0.5))
 
 
@@ -55,24 +55,24 @@ class Interval(TypedDict):
 
 
 class Panel(TypedDict):
-    """What judges that err by themselves come to together."""
+    """The result of several judges with independent errors."""
 
     judges: int
     combine: str
     tau: Interval
-    difference: Interval  # to the first judge alone
+    difference: Interval  # over the first judge alone
     agreement: float | None  # between the judges
 
 
 class Places(TypedDict):
-    """What a judge that loves early places comes to, asked so often."""
+    """The result of a judge that prefers early positions, for a number of requests."""
 
     repeats: int
     tau: Interval
 
 
 class Figures(TypedDict):
-    """All of it."""
+    """All figures."""
 
     groups: int
     runs: int
@@ -82,25 +82,25 @@ class Figures(TypedDict):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean, and where it is with 95 %."""
+    """Return the mean and its 95 % interval."""
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     return {"mean": round(mean, 4), "low": round(mean - SURE * error, 4), "high": round(mean + SURE * error, 4)}
 
 
 def _tau(truth: Mapping[str, float], replies: Sequence[Mapping[str, TrajectoryVerdict]], how: Combine) -> float:
-    """How far the score of some replies orders runs as they are."""
+    """Return tau-b of the combined score with the true order."""
     score = combine_verdicts([(1.0, reply) for reply in replies], how)
     return compare_rewards(truth, {run: verdict.score for run, verdict in score.items()}).tau or 0.0
 
 
 def _noisy(truth: Mapping[str, float], draw: random.Random) -> dict[str, TrajectoryVerdict]:
-    """What one judge says who errs: a number from 0 to 1 that rises with what it sees."""
+    """Return a noisy judge's scores: numbers from 0 to 1 that rise with the quality that it sees."""
     seen = NormalDist(0, math.hypot(1, NOISE))
     return {run: TrajectoryVerdict(seen.cdf(worth + draw.gauss(0, NOISE)), "") for run, worth in truth.items()}
 
 
 def panels(groups: int = GROUPS) -> list[Panel]:
-    """The same groups, judged by more and more judges."""
+    """Measure the same groups with more and more judges."""
     draw = random.Random(SEED)
     taus: dict[tuple[int, Combine], list[float]] = {one: [] for one in PANELS}
     agree: dict[int, list[float]] = {judges: [] for judges, _ in PANELS}
@@ -125,7 +125,7 @@ def panels(groups: int = GROUPS) -> list[Panel]:
 
 
 def places(groups: int = GROUPS) -> list[Places]:
-    """One judge, asked more and more often about the same groups."""
+    """Measure one judge with more and more requests about the same groups."""
     found: dict[int, list[float]] = {repeats: [] for repeats in REPEATS}
     for seed in range(groups):
         keys = [f"run{number}" for number in range(RUNS)]
@@ -142,7 +142,7 @@ def _in_love(truth: Mapping[str, float], order: Sequence[str]) -> dict[str, Traj
 
 
 def _even() -> list[float]:
-    """Numbers evenly from 0 to 1, one a run."""
+    """Return evenly spaced numbers from 0 to 1, one per trajectory."""
     return [number / (RUNS - 1) for number in range(RUNS)]
 
 
@@ -158,7 +158,7 @@ def measure(groups: int = GROUPS) -> Figures:
 
 
 def tables(figures: Figures) -> str:
-    """The figures for people."""
+    """Return the figures as tables."""
     return "\n".join(
         [
             f"{figures['groups']} simulated groups of {figures['runs']}. Each judge orders a pair correctly in "
@@ -189,7 +189,7 @@ def _told(one: Interval) -> str:
 
 
 def main() -> None:
-    """Simulate, print, and keep figures and tables if asked to."""
+    """Simulate and print; with `--write`, save figures and tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
     options = parser.parse_args()

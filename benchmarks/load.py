@@ -34,12 +34,12 @@ REQUEST = orjson.dumps(
 STREAM_REQUEST = REQUEST[:-1] + b',"stream":true}'
 SAMPLED = 24  # tokens of a plain answer
 STREAMED = 200  # events of a streamed one
-LONG = 10_000  # events of a long one, asked for by `max_tokens`
-LONG_MARK = b"#long"  # where its answers stand among the upstream's
+LONG = 10_000  # events of a long one, requested by `max_tokens`
+LONG_MARK = b"#long"  # the path of its answers at the upstream
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """Return a port that nothing listens on now."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
@@ -52,7 +52,7 @@ def _logprobs(count: int) -> dict[str, Any]:
 
 
 def plain_answer() -> bytes:
-    """A body in vLLM's shape, with prompt ids, sampled ids and logprobs."""
+    """Return a body in vLLM's format, with prompt ids, sampled ids and logprobs."""
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": " order" * SAMPLED, "reasoning": None},
@@ -75,12 +75,12 @@ def plain_answer() -> bytes:
 
 
 def word(at: int) -> str:
-    """What the event of this number says: some gateways take a stream that repeats itself for a broken one."""
+    """Return the text of the event with this number: some gateways treat a repetitive stream as broken."""
     return f" order{at}"
 
 
 def stream_events(count: int = STREAMED) -> list[bytes]:
-    """The events of a streamed answer in vLLM's shape: role, `count` of one token each, usage, [DONE]."""
+    """Return a streamed answer's events in vLLM's format: role, `count` events of one token each, usage, [DONE]."""
 
     def event(**fields: Any) -> bytes:
         head = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
@@ -104,7 +104,7 @@ def stream_events(count: int = STREAMED) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the static upstream says on one path: a whole body, and the events of a stream."""
+    """The static upstream's answers on one path: a whole body, and the events of a stream."""
 
     plain: bytes
     events: list[bytes]
@@ -115,7 +115,7 @@ def _head(content_type: bytes, rest: bytes) -> bytes:
 
 
 class _Route:
-    """One path's answers as they go over the wire."""
+    """One path's answers as bytes."""
 
     def __init__(self, answers: Answers) -> None:
         length = b"content-length: %d" % len(answers.plain)
@@ -125,12 +125,12 @@ class _Route:
 
 
 def asks(body: bytes, name: bytes, value: bytes) -> bool:
-    """Whether a JSON body has this field, written with a space or without."""
+    """Whether a JSON body has this field, with or without a space."""
     return b'"%b":%b' % (name, value) in body or b'"%b": %b' % (name, value) in body
 
 
 class _StaticUpstream(asyncio.Protocol):
-    """Answers a path with the same bytes each time; who asks for a stream gets its events one write at a time."""
+    """Answers a path with the same bytes each time; a stream's events are written one at a time."""
 
     def __init__(self, routes: dict[bytes, _Route]) -> None:
         self._routes = routes
@@ -184,7 +184,7 @@ def run_upstream(port: int, answers: dict[str, Answers] | None = None) -> None:
 
 
 class _Client(asyncio.Protocol):
-    """One keep-alive connection that sends the request again as soon as the answer is whole."""
+    """One keep-alive connection that repeats the request as soon as the answer is complete."""
 
     def __init__(self, request: bytes, until: float, latencies_s: list[float], failures: list[bytes]) -> None:
         self._request = request
@@ -242,7 +242,7 @@ class _Client(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the clients saw."""
+    """The clients' measurements."""
 
     requests: int
     events: int
@@ -314,7 +314,7 @@ def _wait_for_port(port: int, process: Any) -> None:
 
 
 def wait_until_listening(process: psutil.Process, port: int) -> None:
-    """Wait for one of several processes that share a port: that the port answers says nothing of it."""
+    """Wait for one of several processes that share a port: a connection to the port does not identify the process."""
     deadline = time.monotonic() + 120
     while not any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in process.net_connections("tcp")):
         if time.monotonic() > deadline:
@@ -323,11 +323,11 @@ def wait_until_listening(process: psutil.Process, port: int) -> None:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU seconds that the process has used."""
+    """Return the CPU seconds of a process."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to place the figures."""
+    """Return the facts about the machine that readers need for the figures."""
     return {"cores": os.cpu_count(), "python": sys.version.split()[0], "load_before": round(os.getloadavg()[0], 1)}

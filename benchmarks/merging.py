@@ -28,11 +28,11 @@ from recorder.search.indexer import CALLS
 from recorder.store.schema import BESIDE
 
 RESULTS: Final = Path(__file__).parent / "results" / "merging.json"
-WORDS: Final = 30  # of a document
+WORDS: Final = 30  # per document
 VOCABULARY: Final = 50_000
-LAST: Final = 20_000  # documents that come as the filler writes them; those before, in large transactions
+LAST: Final = 20_000  # documents written as the indexer does; earlier ones in large transactions
 GONE: Final = 1000  # documents deleted
-LONG_MS: Final = 20.0  # more of these, and who records beside it notices
+LONG_MS: Final = 20.0  # longer steps would delay the recording of calls
 FILLED: Final = ((), (("automerge", 2),), (("automerge", 16),), (("automerge", 0), ("crisismerge", 64)))
 MERGED: Final = (32, 16, 8)
 
@@ -40,7 +40,7 @@ Config = Sequence[tuple[str, int]]
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """The index's file, as the recorder opens it."""
+    """Open the index's file as the recorder does."""
     db = sqlite3.connect(file, isolation_level=None)
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
         db.execute(f"PRAGMA {pragma}")
@@ -48,7 +48,7 @@ def opened(file: Path) -> sqlite3.Connection:
 
 
 def documents(first: int, behind: int) -> Iterator[tuple[int, str]]:
-    """Documents by number, each of `WORDS` words; the same every time."""
+    """Return documents by number, each of `WORDS` words, always the same."""
     draw = random.Random(first)
     vocabulary = [f"w{number:x}q" for number in range(VOCABULARY)]
     said = draw.choices(vocabulary, [1 / (number + 1) for number in range(VOCABULARY)], k=1_000_000)
@@ -58,7 +58,7 @@ def documents(first: int, behind: int) -> Iterator[tuple[int, str]]:
 
 
 def step(db: sqlite3.Connection, work: Callable[[], object]) -> float:
-    """One transaction; milliseconds of this thread's CPU."""
+    """Run one transaction; return milliseconds of this thread's CPU."""
     began = time.thread_time()
     db.execute("BEGIN IMMEDIATE")
     work()
@@ -67,14 +67,14 @@ def step(db: sqlite3.Connection, work: Callable[[], object]) -> float:
 
 
 def fill(db: sqlite3.Connection, first: int, behind: int, at_once: int) -> list[float]:
-    """Documents written, so many a step."""
+    """Write documents, this many per step; return the times."""
     put, coming = "INSERT INTO said VALUES (?, ?)", documents(first, behind)
     portions = iter(lambda: list(islice(coming, at_once)), [])
     return [step(db, partial(db.executemany, put, rows)) for rows in portions]
 
 
 def erase(db: sqlite3.Connection, number: int, pages: int) -> list[float]:
-    """Documents deleted, and the steps in which their words leave the index (`recorder.search.indexer`)."""
+    """Delete documents; return the times of the steps that merge out their words (`recorder.search.indexer`)."""
     gone = random.Random(0).sample(range(number), GONE)
     step(db, lambda: db.executemany("DELETE FROM said WHERE id = ?", [(one,) for one in gone]))
     merge = "INSERT INTO said_words (said_words, rank) VALUES ('merge', ?)"
@@ -89,7 +89,7 @@ def erase(db: sqlite3.Connection, number: int, pages: int) -> list[float]:
 
 
 def told(took: Sequence[float]) -> dict[str, Any]:
-    """What steps came to, in milliseconds."""
+    """Return the quantiles of steps, in milliseconds."""
     ordered = sorted(took)
     return {
         "steps": len(took),
@@ -102,7 +102,7 @@ def told(took: Sequence[float]) -> dict[str, Any]:
 
 
 def measure(folder: Path, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each way to fill, and each size of a merging step, on an index of so many documents."""
+    """Measure each way to fill, and each size of a merging step, on an index of this many documents."""
     base = folder / "base.db"
     with closing(opened(base)) as db:
         db.execute("CREATE TABLE said (id INTEGER PRIMARY KEY, words TEXT)")
@@ -139,7 +139,7 @@ def _on_copy(base: Path, work: Callable[[sqlite3.Connection], list[float]]) -> l
 
 
 def main() -> None:
-    """Measure, print, and save where told."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=600_000)
     parser.add_argument("--save", action="store_true")

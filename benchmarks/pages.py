@@ -55,9 +55,9 @@ GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "
                "scores", "score_parts", "verdicts", "feedback", "ledger", "node_blobs", "prompts", "said",
                "second_scores", "unindexed"}  # fmt: skip
 
-# Read in their order until a page is full, or of the few rows that they are for.
+# Indexes that are read in order until a page is full, or that hold few rows.
 NOBODY: Final = "nobody"
-# What lists are narrowed by: what many meet, and what none does.
+# Filters of lists: some match many rows, some none.
 RUNS: Final = (
     ("those open", TrajectoryFilter(states=(TrajectoryState.OPEN,))),
     (
@@ -98,7 +98,7 @@ Deed = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is measured on."""
+    """The measured store."""
 
     store: Store
     recorder: Recorder
@@ -109,7 +109,7 @@ class Bench:
 
 
 def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
-    """What is done, by name. Those that change the store come last."""
+    """Return the measured operations by name. Those that change the store come last."""
     store, project, settings = on.store, DEFAULT_PROJECT, on.settings
     question = next_due_query(project, settings)
     yield "when something is next due (polled)", lambda: seconds_until_due(store, question)
@@ -149,7 +149,7 @@ async def _retain(on: Bench) -> None:
 
 @contextmanager
 def listening(store: Store) -> Iterator[dict[str, tuple[str, Any]]]:
-    """The statements that a block executes: their text, with one set of parameters."""
+    """Collect the statements that a block executes: their text, with one set of parameters."""
     heard: dict[str, tuple[str, Any]] = {}
 
     def hear(_: Connection, __: object, text: str, parameters: Any, ___: object, many: bool) -> None:
@@ -167,9 +167,9 @@ def listening(store: Store) -> Iterator[dict[str, tuple[str, Any]]]:
 
 
 async def walks(store: Store, heard: dict[str, tuple[str, Any]]) -> list[str]:
-    """What walks all of a table that grows, as SQLite plans it: the plan's line, and the statement.
+    """Return SQLite's full scans of growing tables: the plan's line, and the statement.
 
-    A page that is read in the order of an index ends when it is full.
+    A page that is read in the order of an index stops when it is full, so it does not count.
     """
     found = []
     for text, parameters in heard.values():
@@ -182,14 +182,14 @@ async def walks(store: Store, heard: dict[str, tuple[str, Any]]) -> list[str]:
 
 
 def _is_walk(line: str) -> bool:
-    """Whether a line of a plan is about all rows of a table that grows, or of a project in it: most of them."""
+    """Whether a line of a plan scans all rows of a growing table, or all rows of a project in it."""
     words = line.split()
     whole = words[0] == "SCAN" or (words[0] == "SEARCH" and line.endswith("(project_id=?)"))
     return whole and words[1] in GROW and PAGED.isdisjoint(words)
 
 
 async def measure(on: Bench, only: str) -> list[dict[str, Any]]:
-    """Do every deed, and look at its plans."""
+    """Run every operation, and check its query plans."""
     rows = []
     for name, deed in deeds(on):
         if only not in name:
@@ -210,7 +210,7 @@ async def measure(on: Bench, only: str) -> list[dict[str, Any]]:
 
 
 async def opened(folder: Path, url: str | None) -> Store:
-    """The store in a folder, or its copy at a URL."""
+    """Open the store in a folder, or its copy at a URL."""
     store = await open_store(folder, RecorderSettings(), migrate=True)
     if url is None:
         return store
@@ -223,15 +223,17 @@ async def opened(folder: Path, url: str | None) -> Store:
 
 
 async def main() -> None:
-    """Measure, print, save."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of a store that benchmarks.stores made")
-    parser.add_argument("--to", metavar="URL", help="copy it to an empty database and measure that")
-    parser.add_argument("--served", action="store_true", help="the pages over HTTP, in place of deeds on the store")
-    parser.add_argument("--rounds", type=int, default=5, help="of calls beside open pages")
+    parser.add_argument("folder", type=Path, help="folder of a store that benchmarks.stores made")
+    parser.add_argument("--to", metavar="URL", help="copy the store to this empty database, and measure the copy")
+    parser.add_argument(
+        "--served", action="store_true", help="measure the pages over HTTP, instead of operations on the store"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of calls with open pages")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each")
-    parser.add_argument("--only", default="", help="deeds whose name holds this")
-    parser.add_argument("--save", metavar="NAME", help=f"write into {RESULTS.name} under this name")
+    parser.add_argument("--only", default="", help="operations whose name contains this")
+    parser.add_argument("--save", metavar="NAME", help=f"write the figures into {RESULTS.name} under this name")
     asked = parser.parse_args()
     store = await opened(asked.folder, asked.to)
     async with store.read() as conn:

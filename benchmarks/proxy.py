@@ -35,13 +35,13 @@ from recorder.store.database import Project
 RESULTS = Path(__file__).parent / "results" / "proxy.json"
 ALONE, HONE = "upstream alone", "Hone"
 LONG_CONNECTIONS = 4
-SLOWEST_S = 5.0  # who takes longer for one call is measured by that one: more at once would take minutes
+SLOWEST_S = 5.0  # a slower case is measured with one call: more at once would take minutes
 
 
 def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, store_url: str | None = None) -> None:
     """Serve Hone until killed (the target of a child process). `shared`: as one of several on the port.
 
-    `store_url`: its store, where that is no file in `data`.
+    `store_url`: its store, if that is no file in `data`.
     """
     from proxy.settings.sections import ProxySettings
     from proxy.supervision.app import AppParts, create_app
@@ -90,14 +90,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who is measured: a port, and the processes whose CPU time is read."""
+    """A measured subject: a port, and the processes whose CPU time is read."""
 
     name: str
     port: int
     processes: Sequence[psutil.Process]
 
     def cpu_s(self) -> float:
-        """CPU seconds that they have used."""
+        """Return the CPU seconds of the processes."""
         return sum(map(load.cpu_s, self.processes))
 
 
@@ -105,13 +105,13 @@ class Subject:
 class Sample:
     """One round's figures of one subject and case."""
 
-    busy: load.Load  # on all connections
-    single: load.Load  # on one
+    busy: load.Load  # with all connections
+    single: load.Load  # with one connection
     cpu_s: float  # of `busy`
 
 
 def cases(served: Sequence[Format], connections: int) -> list[Case]:
-    """Every format that Hone serves, streaming and not; then one stream of 10,000 events."""
+    """Return every format that Hone serves, streaming and not; then one stream of 10,000 events."""
     found = [
         Case(f"{one.name}{', streaming' if stream else ''}", one.path, one.request(stream=stream), connections)
         for one in served
@@ -123,7 +123,7 @@ def cases(served: Sequence[Format], connections: int) -> list[Case]:
 
 
 def measure(subject: Subject, case: Case, seconds: float) -> Sample | None:
-    """One sample; None where the subject does not serve this kind of call."""
+    """Return one sample; None if the subject does not serve this kind of call."""
     before_s = subject.cpu_s()
     probe = load.drive(subject.port, case.path, case.body, 1, 0.0)
     if probe.failures:
@@ -140,11 +140,11 @@ def measure(subject: Subject, case: Case, seconds: float) -> Sample | None:
     return Sample(busy, single, cpu_s)
 
 
-Samples = dict[tuple[str, str], list[Sample | None]]  # (case, subject) → one a round
+Samples = dict[tuple[str, str], list[Sample | None]]  # (case, subject) → one sample per round
 
 
 def run_rounds(subjects: Sequence[Subject], kinds: Sequence[Case], rounds: int, seconds: float) -> Samples:
-    """All rounds. In each the subjects take turns case by case, beginning with another one every time."""
+    """Run all rounds. In each, the subjects alternate case by case, and another one begins."""
     found: Samples = {}
     for number in range(rounds):
         for case in kinds:
@@ -160,13 +160,13 @@ def run_rounds(subjects: Sequence[Subject], kinds: Sequence[Case], rounds: int, 
 
 
 def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
-    """The median of some figures, and between what they lay."""
+    """Return the median of some figures, and their range."""
     rounded = [round(value, digits) for value in (median(values), min(values), max(values))]
     return dict(zip(("median", "least", "most"), rounded, strict=True))
 
 
 def figures(own: Sequence[Sample], alone: Sequence[Sample]) -> dict[str, Any]:
-    """What the rounds say about one subject and case."""
+    """Return the figures of one subject and case over the rounds."""
     row: dict[str, Any] = {
         "requests_per_s": spread([s.busy.requests / s.busy.seconds for s in own], 0),
         "p50_ms": spread([s.busy.p50_ms for s in own]),
@@ -180,14 +180,14 @@ def figures(own: Sequence[Sample], alone: Sequence[Sample]) -> dict[str, Any]:
         row["first_event_ms"] = spread([first for first, _ in firsts])
         row["added_first_event_ms"] = spread([first - before for first, before in firsts])
         row["events_per_s"] = spread([s.busy.events / s.busy.seconds for s in own], 0)
-        # A process whose CPU time did not move within its clock's tick has no such figure.
+        # A process whose CPU time did not change by a clock tick has no such figure.
         if all(s.cpu_s > 0 for s in own):
             row["events_per_s_a_core"] = spread([s.busy.events / s.cpu_s for s in own], 0)
     return row
 
 
 def table(samples: Samples) -> list[dict[str, Any]]:
-    """A row for every case and subject; `served` false where it does not know the format."""
+    """Return a row for every case and subject; `served` is false if it does not know the format."""
     rows = []
     for (case, subject), own in samples.items():
         whole = [sample for sample in own if sample is not None]
@@ -198,7 +198,7 @@ def table(samples: Samples) -> list[dict[str, Any]]:
 
 
 def bars(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How Hone's short plain chat calls compare with the others'."""
+    """Return Hone's figures for short plain chat calls, compared with the others."""
     rates = {row["subject"]: row["requests_per_s"]["median"] for row in rows if row["case"] == "chat" and row["served"]}
     return {f"times {name}": round(rates[HONE] / rate, 3) for name, rate in rates.items() if name != HONE}
 
@@ -217,7 +217,7 @@ COLUMNS = {
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the medians, with the spread of the rate."""
+    """Print the medians, with the range of the rate."""
     print(f"{'case':<24}{'subject':<16}" + "".join(f"{name:>12}" for name in COLUMNS) + "   requests/s between")
     for row in sorted(rows, key=lambda row: row["case"]):
         if not row["served"]:
@@ -234,12 +234,12 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def subjects_running(folder: Path, *, with_rivals: bool, workers: int = 1) -> Iterator[list[Subject]]:
-    """The upstream, Hone and the others, running until the block ends."""
+    """Run the upstream, Hone and the others until the block ends."""
     upstream_port, port = load.free_port(), load.free_port()
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(load.child(load.run_upstream, upstream_port, upstream_answers()))
         proxy = run_proxy, port, upstream_port, str(folder / "data"), workers > 1
-        hone = [stack.enter_context(load.child(*proxy)) for _ in range(workers)]  # the first makes the store
+        hone = [stack.enter_context(load.child(*proxy)) for _ in range(workers)]  # the first worker creates the store
         for one in hone:
             load.wait_until_listening(one, port)
         found = [Subject(ALONE, upstream_port, [upstream]), Subject(HONE, port, hone)]
@@ -249,7 +249,7 @@ def subjects_running(folder: Path, *, with_rivals: bool, workers: int = 1) -> It
 
 
 def require_recorded(data: Path) -> dict[str, int]:
-    """Count what Hone recorded. Raises where a call is not whole."""
+    """Count Hone's recorded calls. Raises if a call is not complete."""
     with contextlib.closing(sqlite3.connect(data / "hone.db")) as store:
         states: dict[str, int] = dict(store.execute("SELECT state, count(*) FROM calls GROUP BY state"))
     if set(states) != {"complete"}:
@@ -259,14 +259,16 @@ def require_recorded(data: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Measure, check that all is recorded, print the table, and save it if told to."""
+    """Measure, check that all calls are recorded, and print the table; with `--save`, save it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement on all connections")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each measurement on all connections")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--workers", type=int, default=1, help="processes of Hone on one port")
     parser.add_argument("--no-rivals", action="store_true", help="Hone and the upstream alone")
-    parser.add_argument("--save", action="store_true", help="write results/proxy.json, or one for so many workers")
+    parser.add_argument(
+        "--save", action="store_true", help="write results/proxy.json, or the file for this number of workers"
+    )
     args = parser.parse_args()
     if not args.no_rivals:
         rivals.ensure()

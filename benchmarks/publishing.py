@@ -1,6 +1,6 @@
-"""A trainer without training: it publishes versions with small random adapters in the store's real way.
+"""A trainer without training: it publishes versions with small random adapters, as the real trainer does.
 
-Owns: an adapter for the demo's base without torch, and a whole step around it. Refuses: learning anything.
+Owns: an adapter for the demo's base without torch, and a whole step around it. Refuses: training.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from recorder.store.database import Project, Store
 
 PROJECT: Final = "default"
 RANK: Final = 8
-STD: Final = 1e-3  # so small that answers stay those of the base
+STD: Final = 1e-3  # so small that the base's answers do not change
 LEASE_S: Final = 60.0
 _MATRIX: Final = re.compile(r"model\.layers\.\d+\.self_attn\.[qv]_proj\.weight")
 
 
 def write_adapter(adapters: Path, name: str, base: Path, seed: int) -> tuple[Path, str]:
-    """An adapter's folder, whole and renamed at the end; returns it with its manifest's sha256."""
+    """Write an adapter's folder completely, then rename it; return it with its manifest's sha256."""
     draft = adapters / f".unfinished-{name}-{seed:016x}"
     draft.mkdir(parents=True, mode=0o700)
     save_file(_tensors(base, seed), draft / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -84,11 +84,11 @@ class StubTrainer:
         await leases.release_lease(self._store, self._lease)
 
     async def alias(self) -> AliasView:
-        """The alias as it is now."""
+        """Return the alias's current state."""
         return await get_alias(Project(self._store, PROJECT), self._name)
 
     async def publish(self) -> VersionView:
-        """A step of the live version, from its beginning to the version that is written. Uses no group."""
+        """Run a step from the live version to the written version. It uses no group."""
         alias = await self.alias()
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, lease=self._lease)

@@ -53,14 +53,14 @@ class Case:
     """One measurement."""
 
     name: str
-    at_once: int  # turns committed together
+    at_once: int  # calls committed together
     rounds: int
     prompt_ids: int = 60
     sampled_ids: int = 30
     tools_bytes: int = 0
     lane: str = "fastest"
     durability: str = "process"
-    synchronous_commit: str | None = None  # of PostgreSQL; None: SQLite
+    synchronous_commit: str | None = None  # synchronous_commit of PostgreSQL; None: SQLite
 
 
 CASES = (
@@ -83,13 +83,13 @@ CASES = (
 
 
 def turns_of(case: Case, refs: list[TrajectoryRef], round_number: int) -> list[RecordedCall]:
-    """The turns of one round: each trajectory's next call."""
+    """Return the calls of one round: each trajectory's next one."""
     tools = [{"type": "function", "function": {"name": "f", "description": "x" * case.tools_bytes}}]
     return [turn(case, ref, f"{round_number}.{n}", tools if case.tools_bytes else None) for n, ref in enumerate(refs)]
 
 
 def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> RecordedCall:
-    """One call with a history of two turns."""
+    """Return one call with a history of two turns."""
     messages = [
         {"role": "system", "content": "You are a helpful agent that answers questions about orders."},
         {"role": "user", "content": f"Where is my order {name}? I have been waiting for a week."},
@@ -110,7 +110,7 @@ def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> RecordedCall:
 
 
 def lane_of(case: Case, store: Store) -> WriteBackend:
-    """How the case reaches the store."""
+    """Return the case's way to the store."""
     return (
         StoreBackend(store)
         if case.lane == "store"
@@ -120,7 +120,7 @@ def lane_of(case: Case, store: Store) -> WriteBackend:
 
 @contextmanager
 def database(case: Case) -> Iterator[str | None]:
-    """Where the case writes; None: a SQLite file."""
+    """Yield the case's database; None: a SQLite file."""
     if case.synchronous_commit is None:
         yield None
         return
@@ -133,7 +133,7 @@ def database(case: Case) -> Iterator[str | None]:
 
 
 async def measure(case: Case, folder: Path, url: str | None) -> dict[str, Any]:
-    """Commit the case's turns; quantiles over its rounds."""
+    """Commit the case's calls; return quantiles over its rounds."""
     settings = RecorderSettings.model_validate({"durability": case.durability, "url": url})
     store = await open_store(folder, settings, migrate=True)
     lane = lane_of(case, store)
@@ -167,7 +167,7 @@ async def measure(case: Case, folder: Path, url: str | None) -> dict[str, Any]:
 
 
 async def size_of(store: Store, folder: Path) -> int:
-    """The database on its disk, indexes included."""
+    """Return the size of the database, indexes included."""
     if store.is_sqlite:
         return await asyncio.to_thread(lambda: (folder / "hone.db").stat().st_size)
     async with store.read() as conn:
@@ -177,7 +177,7 @@ async def size_of(store: Store, folder: Path) -> int:
 def prepared(
     case: Case, turns: list[RecordedCall], recorder: Recorder, lane: WriteBackend
 ) -> Callable[[], Awaitable[object]]:
-    """What is timed for one round."""
+    """Return the timed part of one round."""
     if case.lane == "sql alone":
         memory = CaptureCache()
         rows = [BatchCall(prepare_call(t, b"k" * 32, memory), b"", None, False, False) for t in turns]
@@ -192,10 +192,10 @@ def postgresql_version() -> str:
 
 
 async def main() -> None:
-    """Measure all cases, print them, save them where asked to."""
+    """Measure all cases and print them; with `--save`, save them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
     asked = parser.parse_args()
     rows = []
     for case in CASES:
@@ -204,7 +204,7 @@ async def main() -> None:
                 rows.append(await measure(case, Path(folder), url))
             figures = "p10 {us_a_call_p10:7} p50 {us_a_call_p50:7} p90 {us_a_call_p90:7} cpu {cpu_us_a_call:7} us"
             print(f"{case.name:60} {figures.format_map(rows[-1])}")
-    load_1min = os.getloadavg()[0]  # of others too: a busy machine shows here
+    load_1min = os.getloadavg()[0]  # of other programs too: it shows a busy machine
     if asked.save:
         machine = {
             "cores": os.cpu_count(),

@@ -24,10 +24,10 @@ from recorder.llm.json_reply import MAX_REPLY_CHARS
 
 RESULTS = Path(__file__).parent / "results" / "replies.json"
 IDS = ("t-aa", "t-bb")
-TIMES = 3  # each is read; the slowest counts
+TIMES = 3  # each is read this often; the slowest counts
 VERDICT = '{"trajectories":[{"id":"t-aa","score":1},{"id":"t-bb","score":0}]}'
 CHECKED = '{"criteria":[{"id":"t-aa","reason":"r","met":true},{"id":"t-bb","reason":"r","met":false}]}'
-RESPONSE = ["a" * 1_200] * 200  # as much as a judge is shown (judge.max_context_chars), in as many messages
+RESPONSE = ["a" * 1_200] * 200  # the maximum prompt of a judge (judge.max_context_chars), in this many messages
 PIECES = (
     "[", "{", "[]", "{}", "[1,", '{"a":', '["', '{"\\"', "[[],", '[{"id":1},', "}{", "{ ", "\n[x", '{"a":1}{', " ", "9",
     '"', "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT, CHECKED,
@@ -46,7 +46,7 @@ READERS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def replies() -> Iterator[tuple[str, str]]:
-    """Each with its name."""
+    """Yield each reply with its name."""
     for piece in PIECES:
         yield piece, (piece * (MAX_REPLY_CHARS // len(piece) + 1))[:MAX_REPLY_CHARS]
     for score in ENDLESS:
@@ -60,7 +60,7 @@ def replies() -> Iterator[tuple[str, str]]:
 
 
 def seconds(read: Callable[[str], Any], reply: str) -> float:
-    """How long reading takes, at worst: of a processor's time, so that what else runs does not count."""
+    """Return the longest reading time in CPU seconds, so that other programs do not count."""
     slowest = 0.0
     for _ in range(TIMES):
         started = time.process_time()
@@ -71,7 +71,7 @@ def seconds(read: Callable[[str], Any], reply: str) -> float:
 
 
 def main() -> None:
-    """Measure, print, and save where asked to."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
     found = {by: {name: round(seconds(read, reply), 4) for name, reply in replies()} for by, read in READERS.items()}

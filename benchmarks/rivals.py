@@ -1,4 +1,4 @@
-"""The gateways that Hone is measured against, in an environment of their own: LiteLLM's proxy and vLLM's router.
+"""The gateways that Hone is compared with, in their own environment: LiteLLM's proxy and vLLM's router.
 
 Owns: making that environment (`.venv-bench` in the repository, from requirements-rivals.txt), and running each with one
 worker and without recording or logging, its fastest configuration. Refuses: measuring.
@@ -29,7 +29,7 @@ START_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """One gateway: what it is called, where it listens, and how it is started before an upstream."""
+    """One gateway: its name, its port, and its command."""
 
     name: str
     port: int
@@ -39,11 +39,11 @@ class Rival:
 
 
 def ensure() -> None:
-    """Make the environment where it is missing or older than its requirements."""
+    """Create the environment if it is missing or older than its requirements."""
     made = VENV / "made"
     if made.exists() and made.read_text() == REQUIREMENTS.read_text():
         return
-    print(f"installing what Hone is measured against into {VENV} (once, some minutes)", flush=True)
+    print(f"installing the other gateways into {VENV} (once, some minutes)", flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
@@ -51,7 +51,7 @@ def ensure() -> None:
 
 
 def rivals(upstream_port: int, folder: Path) -> list[Rival]:
-    """Both, before the upstream on this port; `folder` takes their files."""
+    """Return both, for the upstream on this port; `folder`: for their files."""
     return [_litellm(load.free_port(), upstream_port, folder), _router(load.free_port(), upstream_port)]
 
 
@@ -63,7 +63,7 @@ def _litellm(port: int, upstream_port: int, folder: Path) -> Rival:
     env = {
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_LOG": "ERROR",
-        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # none of the others asks for a key either
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # the others need no key either
     }
     address = ("--host", "127.0.0.1", "--port", str(port))
     return Rival("LiteLLM proxy", port, (*argv, *address), "/health/liveliness", env)
@@ -78,7 +78,7 @@ def _router(port: int, upstream_port: int) -> Rival:
 
 @contextlib.contextmanager
 def running(rival: Rival, folder: Path) -> Iterator[psutil.Process]:
-    """Run a rival until the block ends; it is there when its health check answers."""
+    """Run a rival until the block ends; begin the block when its health check succeeds."""
     log = folder / f"{rival.name.split()[0]}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

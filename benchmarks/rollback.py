@@ -49,19 +49,19 @@ ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final = "default"
 PROMISED_S: Final = 0.25
 EVERY_S: Final = 0.005  # between two requests to a proxy
-SETTLE_S: Final = 1.0  # asked for so long after a rollback
+SETTLE_S: Final = 1.0  # seconds of requests after a rollback
 
 
 @dataclass
 class Asker:
-    """One user of one proxy: when each request was sent (unix seconds), and which version answered."""
+    """One user of one proxy: the time of each request (unix seconds), and the version that answered."""
 
     port: int
     asked: list[tuple[float, str]] = field(default_factory=list)
     _awaited: tuple[str, asyncio.Event] = field(default_factory=lambda: ("", asyncio.Event()))
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Send requests until cancelled."""
         body = {"model": "bench", "messages": [{"role": "user", "content": "Where is my order?"}]}
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
             while True:
@@ -74,21 +74,23 @@ class Asker:
                 await asyncio.sleep(EVERY_S)
 
     async def answers(self, version: str) -> None:
-        """Wait until `version` answers."""
+        """Wait until `version` answers a request."""
         self._awaited = version, asyncio.Event()
         async with asyncio.timeout(60):
             await self._awaited[1].wait()
 
     def left_after_s(self, version: str, at: float) -> float:
-        """How long after `at` the request was sent that followed the last one that `version` answered; infinite if none
-        followed."""
+        """Return the seconds from `at` to the first request after the last one that `version` answered.
+
+        Infinite if no request followed.
+        """
         last = max(sent for sent, name in self.asked if name == version)
         return min([sent - at for sent, _ in self.asked if sent > max(last, at)], default=inf)
 
 
 @asynccontextmanager
 async def asking(ports: list[int]) -> AsyncIterator[list[Asker]]:
-    """Users of all proxies."""
+    """Run one user for each proxy."""
     askers = [Asker(port) for port in ports]
     tasks = [asyncio.create_task(asker.run()) for asker in askers]
     yield askers
@@ -101,7 +103,7 @@ async def asking(ports: list[int]) -> AsyncIterator[list[Asker]]:
 
 
 async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionView:
-    """A version that the static upstream says it holds, and that passed its gate."""
+    """Write a version that the static upstream lists, and that passed its gate."""
     assert alias.live_version_id is not None
     version = await allocate_version(store, alias.id, alias.live_version_id)
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
@@ -116,7 +118,7 @@ async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionVi
 async def measure(
     data: Path, recording: RecorderSettings, ports: list[int], upstream_port: int, rounds: int
 ) -> dict[str, Any]:
-    """Promote and roll back, again and again."""
+    """Promote and roll back repeatedly."""
     store = await open_store(data, recording, migrate=False)
     version = await gated(store, await get_alias(Project(store, PROJECT), "bench"), upstream_port)
     left_s: list[list[float]] = []
@@ -147,7 +149,7 @@ async def measure(
 
 
 async def roll_back(data: Path, recording: RecorderSettings) -> float:
-    """Run the command; how long it took."""
+    """Run the command; return its duration."""
     command = [sys.executable, "-m", "proxy.cli", "rollback", "bench", "--data", str(data)]
     began = time.perf_counter()
     env = os.environ | stored_in(recording)
@@ -157,7 +159,7 @@ async def roll_back(data: Path, recording: RecorderSettings) -> float:
 
 @contextmanager
 def stored(kind: str) -> Iterator[RecorderSettings]:
-    """A store of this kind that nobody has migrated."""
+    """Yield an empty store of this kind."""
     if kind == "sqlite":
         yield RecorderSettings()
         return
@@ -170,7 +172,7 @@ def stored(kind: str) -> Iterator[RecorderSettings]:
 
 
 def main() -> None:
-    """Measure, print, and keep the figures if asked to."""
+    """Measure and print; with `--save`, save the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--proxies", type=int, default=2)

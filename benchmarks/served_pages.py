@@ -34,14 +34,14 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
 from recorder.store.write_backends import choose_backend
 
-TIMES: Final = 100  # of each page: its p99 is the slowest but one
+TIMES: Final = 100  # requests per page: its p99 is the second slowest
 MOST_BYTES: Final = 300_000
 MOST_P99_MS: Final = 150.0
 OPEN_PAGES: Final = 10
 RELOAD_S: Final = 5.0
 CONNECTIONS: Final = 32
 _NO_PAGES: Final = ("/static/", "/charts/", "/sign-")
-# A list with what people narrow it by, besides its first page.
+# Lists with common filters, besides their first page.
 _NARROWED: Final = {
     "/trajectories": (
         f"?{SEARCH}=order",
@@ -59,7 +59,7 @@ _NARROWED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """What lies in the store to open pages of: one of each, of the middle of its list."""
+    """The objects whose pages are opened: one of each kind, from the middle of its list."""
 
     run: str
     call: str
@@ -67,7 +67,7 @@ class There:
 
 
 async def find(store: Store) -> There:
-    """A run of several turns, a call of it and its group."""
+    """Find a trajectory of several turns, one of its calls, and its group."""
     async with store.read() as conn:
         middle = (await conn.execute(select(func.count()).select_from(trajectories))).scalar_one() // 2
         newest = select(trajectories.c.id, trajectories.c.group_id).order_by(trajectories.c.id.desc())
@@ -79,7 +79,7 @@ async def find(store: Store) -> There:
 
 
 def addresses(there: There) -> Iterator[str]:
-    """Every page that this store has something for."""
+    """Return every page that has content in this store."""
     places = {
         "{trajectory:str}": there.run,
         "{call:str}": there.call,
@@ -101,12 +101,12 @@ def addresses(there: There) -> Iterator[str]:
 
 
 async def measure_pages(url: str, there: There) -> list[dict[str, Any]]:
-    """A row for each page: its p50 and p99 as its client sees them on loopback, and its bytes."""
+    """Return a row for each page: its p50 and p99 on loopback, and its bytes."""
     rows = []
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
         for address in addresses(there):
             row = await _page(http, address)
-            if row["status"] != 200:  # it asks for more than its address, or there is none of it in this store
+            if row["status"] != 200:  # the page needs more than its address, or this store has no such object
                 continue
             rows.append(row)
             over = row["bytes"] > MOST_BYTES or row["ms_p99"] > MOST_P99_MS
@@ -118,7 +118,7 @@ async def measure_pages(url: str, there: There) -> list[dict[str, Any]]:
 
 
 async def _page(http: httpx.AsyncClient, address: str) -> dict[str, Any]:
-    times, answer = [], await http.get(address)  # the first one fills what is cached
+    times, answer = [], await http.get(address)  # the first request fills the caches
     for _ in range(TIMES if answer.status_code == 200 else 1):
         began = time.perf_counter()
         answer = await http.get(address)
@@ -137,7 +137,7 @@ async def _page(http: httpx.AsyncClient, address: str) -> dict[str, Any]:
 
 
 def measure_beside(port: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """Calls a second with no page open and with ten, in turns."""
+    """Measure calls a second with no page open and with ten, in alternation."""
     [chat] = [one for one in formats() if one.path == "/v1/chat/completions"]
     found: dict[str, list[load.Load]] = {"none open": [], f"{OPEN_PAGES} open": []}
     for _ in range(rounds):
@@ -157,7 +157,7 @@ def measure_beside(port: int, rounds: int, seconds: float) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _pages_open(port: int) -> Iterator[None]:
-    """Ten pages open in a process of their own until the block ends; it begins when all of them are."""
+    """Keep ten pages open in another process until the block ends; begin the block when all are open."""
     context = get_context("spawn")
     ready = context.Event()
     process = context.Process(target=_stay_open, args=(port, ready), daemon=True)
@@ -186,7 +186,7 @@ async def _all_open(url: str, ready: Any) -> None:
 
 
 async def _open(http: httpx.AsyncClient, opened: asyncio.Event) -> None:
-    """One page as a browser has it: loaded, its stream read, and loaded anew by an impatient person."""
+    """Keep one page open as a browser does: load it, read its stream, and reload it."""
     async with asyncio.TaskGroup() as both:
         both.create_task(_listen(http))
         while True:
@@ -213,7 +213,7 @@ async def _served(folder: Path, store_url: str | None) -> AsyncIterator[int]:
 
 
 async def _index(store: Store) -> None:
-    """What a proxy that runs has long done: all that was said can be found."""
+    """Complete the search index, as a running proxy has done."""
     lane = choose_backend(store, "process")
     await lane.start()
     try:
@@ -224,7 +224,7 @@ async def _index(store: Store) -> None:
 
 
 async def measure(store: Store, folder: Path, store_url: str | None, rounds: int, seconds: float) -> dict[str, Any]:
-    """All of it, through one proxy on the store. Calls are added to the store."""
+    """Measure everything through one proxy on the store. This adds calls to the store."""
     there = await find(store)
     await _index(store)
     async with _served(folder, store_url) as port:

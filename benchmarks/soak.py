@@ -51,16 +51,16 @@ KEEP: Final = 4  # versions
 MAX_LORAS: Final = 4  # the engine's default
 ORDERS, ATTEMPTS = 4, 4  # of a wave
 SAMPLE_EVERY_S: Final = 5.0
-SETTLE_S: Final = 75.0  # longer than any lease: what was killed last is taken over
+SETTLE_S: Final = 75.0  # longer than any lease, so that the work of the last killed program is taken over
 SETTINGS: Final = CONFIG.replace("[aliases.helpdesk]", '[aliases.helpdesk]\npromote = "auto"')
 ENVIRONMENT: Final = {
     "HONE_RECORDER__GROUP_WINDOW_S": "1",
-    "HONE_RECORDER__IDLE_TIMEOUT_S": "20",  # a run whose agent met a dead proxy is over
+    "HONE_RECORDER__IDLE_TIMEOUT_S": "20",  # a trajectory whose agent met a dead proxy ends
     "HONE_RECORDER__GROUP_TIMEOUT_S": "30",
     "HONE_TRAINER__MIN_GROUPS": "1",
     "HONE_TRAINER__KEEP_VERSIONS": str(KEEP),
 }
-# How much a figure's late median may exceed its early one: a factor, and an amount below which nothing is said.
+# How much a figure's late median may exceed its early one: a factor, and an amount that is always allowed.
 MAY_GROW: Final = {
     "memory_mb": (1.25, 200.0),
     "open_files": (1.25, 50.0),
@@ -73,7 +73,7 @@ MAY_GROW: Final = {
 
 @dataclass
 class Soak:
-    """What runs, what was done to it, and what it was seen to need."""
+    """The running programs, the kills, and the sampled figures."""
 
     stack: Stack
     orders: Sequence[str]
@@ -84,7 +84,7 @@ class Soak:
     samples: list[dict[str, float]] = field(default_factory=list)
 
     async def traffic(self) -> None:
-        """Waves of runs, each order several times at once; what meets a dead proxy fails, as it would for anybody."""
+        """Run waves of trajectories, each order several times at once. Requests to a dead proxy fail."""
         for wave in itertools.count():
             while not (self.over.is_set() or await self._ready()):
                 await self._passes(0.5)
@@ -96,7 +96,7 @@ class Soak:
                 for n in range(ATTEMPTS)
             ]
             await asyncio.gather(*map(self._one, runs))
-            await asyncio.sleep(0.5)  # a wave that fails at once must not become a flood
+            await asyncio.sleep(0.5)  # a wave that fails at once must not cause a flood of requests
 
     def _at(self, wave: int, order: str, n: int) -> str:
         return f"{self.stack.proxy_url}/g/{wave}-{order}/t/{n}"
@@ -119,7 +119,7 @@ class Soak:
         return False
 
     async def kills(self, name: str, every_s: float, chance: random.Random) -> None:
-        """Kill a program again and again; the process that run.json names only watches over it."""
+        """Kill a program repeatedly; the process in run.json is only its parent."""
         while not await self._passes(chance.uniform(0.5, 1.5) * every_s):
             with contextlib.suppress(psutil.NoSuchProcess, KeyError, OSError, ValueError):
                 for child in psutil.Process(self.stack.pid(name)).children():
@@ -127,7 +127,7 @@ class Soak:
                 self.killed[name] += 1
 
     async def sampling(self) -> None:
-        """Look at everything, again and again."""
+        """Sample all figures repeatedly."""
         while not await self._passes(SAMPLE_EVERY_S):
             self.samples.append(await self._sample())
 
@@ -148,7 +148,7 @@ class Soak:
         }
 
     async def _loaded(self) -> float:
-        """How many adapters the engine holds; while it is away, none."""
+        """Return how many adapters the engine holds; None while it is down."""
         with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, OSError):
             run, key = self.stack.run_file(), (self.stack.data / "engine.key").read_text().strip()
             async with httpx.AsyncClient(timeout=10) as http:
@@ -157,7 +157,7 @@ class Soak:
         return 0.0
 
     async def _passes(self, seconds: float) -> bool:
-        """Whether it is over before so many seconds pass."""
+        """Whether the soak ends within this many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.over.wait()
@@ -170,7 +170,7 @@ def _folders(parent: Path) -> float:
 
 @contextlib.contextmanager
 def running(data: Path) -> Iterator[Soak]:
-    """All of it, until the block ends."""
+    """Run everything until the block ends."""
     data.mkdir(parents=True)
     config, log = data / "hone.toml", data / "up.log"
     config.write_text(SETTINGS)
@@ -194,7 +194,7 @@ def running(data: Path) -> Iterator[Soak]:
 
 
 async def soak(one: Soak, minutes: float, times: float) -> None:
-    """Traffic and kills for so long, then quiet until all that was killed is taken over."""
+    """Run traffic and kills for this long, then wait until all interrupted work is taken over."""
     watching = asyncio.create_task(one.sampling())
     trouble = Soak(one.stack, one.orders, one.up, asked=one.asked, killed=one.killed)
     troubling = [
@@ -213,7 +213,7 @@ async def soak(one: Soak, minutes: float, times: float) -> None:
 
 
 def flatness(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """Each figure early (the second quarter: the first warms up) and late (the last), and whether it grew."""
+    """Return each figure early (second quarter, after warm-up) and late (last quarter), and whether it grew."""
     quarter = max(1, len(samples) // 4)
     told = {}
     for name, (factor, floor) in MAY_GROW.items():
@@ -225,15 +225,15 @@ def flatness(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]]:
 
 
 def versions_of(stack: Stack) -> Counter[str]:
-    """How many versions are in which state."""
+    """Return the number of versions by state."""
     return Counter(one["state"] for one in json.loads(stack.hone("versions", "--json")))
 
 
 def main() -> None:
-    """Run, print a table, write summary.json; exit code 1 where something grew or is broken."""
+    """Run, print a table, and write summary.json. The exit status is 1 if a figure grew or an invariant is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--lives", type=float, default=1.0, help=f"how many times as long a program lives: {LIVES_S} s")
+    parser.add_argument("--lives", type=float, default=1.0, help=f"factor for the lifetimes of programs: {LIVES_S} s")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / f"soak-{int(time.time())}")
     asked = parser.parse_args()
@@ -253,7 +253,7 @@ def main() -> None:
         print(
             f"{name:20} {told['early']:9.1f} {told['late']:9.1f} {told['most']:9.1f} {'GREW' if told['grew'] else ''}"
         )
-    print(*broken or ["hone db check: every rule is kept"], sep="\n")
+    print(*broken or ["hone db check: no broken rule"], sep="\n")
     learned = states["retired"] + states["live"] > 1
     if broken or not learned or any(told["grew"] for told in figures.values()):
         raise SystemExit(1)

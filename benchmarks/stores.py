@@ -33,7 +33,7 @@ from tests.recorder import talk
 
 DAYS: Final = 90.0
 LONG_TURNS: Final = 6
-AT_ONCE: Final = 512  # runs that are written together
+AT_ONCE: Final = 512  # trajectories that are written together
 SWEEP_EVERY: Final = 16  # times
 SCORED: Final = 0.9  # of the groups
 SETTINGS: Final = RecorderSettings(batch_calls=AT_ONCE, commit_timeout_s=600)
@@ -43,7 +43,7 @@ _SYSTEM: Final = {"role": "system", "content": "You are a helpful agent that ans
 def turn(
     alias_id: str, ref: TrajectoryRef, task: int, number: int, parent: ParentCall | None, *, last: bool
 ) -> RecordedCall:
-    """Turn `number` of a run at a task, with all that was said before it."""
+    """Return call `number` of a trajectory at a task, with its whole history."""
     messages: list[dict[str, Any]] = [_SYSTEM, {"role": "user", "content": f"Where is my order {task}?"}]
     for earlier in range(number):
         messages += [_said(task, ref.id, earlier), {"role": "user", "content": f"And then, {earlier}?"}]
@@ -79,7 +79,7 @@ async def _run(recorder: Recorder, alias_id: str, task: int, turns: int) -> None
 
 @contextlib.asynccontextmanager
 async def recording(folder: Path) -> AsyncIterator[tuple[Store, Recorder, str]]:
-    """A store in a folder, its recorder, and the id of its alias."""
+    """Open a store in a folder, with its recorder and the id of its alias."""
     store = await open_store(folder, SETTINGS, migrate=True)
     alias = await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "base", "0" * 64)
     recorder = Recorder(store, SETTINGS)
@@ -92,7 +92,7 @@ async def recording(folder: Path) -> AsyncIterator[tuple[Store, Recorder, str]]:
 
 
 async def record(folder: Path, short: int, long: int) -> None:
-    """Record the runs, eight of each task, the long ones spread among the short."""
+    """Record the trajectories, eight of each task, the long ones spread among the short."""
     every = max(1, (short + long) // long) if long else 0
     kinds = (LONG_TURNS if every and (n // 8) % every == 0 else 1 for n in range(short + long))
     runs: Iterator[tuple[int, int]] = ((n // 8, turns) for n, turns in enumerate(kinds))
@@ -107,7 +107,7 @@ async def record(folder: Path, short: int, long: int) -> None:
 
 
 def age(file: Path, taken: int) -> None:
-    """What weeks add: times spread over `DAYS`, scores, and `taken` runs that retention deleted in the ledger."""
+    """Write the traces of weeks: times over `DAYS`, scores, and ledger rows of `taken` deleted trajectories."""
     with contextlib.closing(sqlite3.connect(file)) as db:
         db.create_function("new_id", 1, new_id)
         _spread(db)
@@ -121,7 +121,7 @@ def age(file: Path, taken: int) -> None:
 
 
 def _spread(db: sqlite3.Connection) -> None:
-    """The oldest row is the first that was written: rowids count up."""
+    """Spread the times of a table: the oldest row has the lowest rowid."""
     for table, columns in (
         ("trajectories", ("started_at", "last_call_at", "ended_at")),
         ("calls", ("started_at", "first_token_at", "finished_at")),
@@ -154,7 +154,7 @@ def _score(db: sqlite3.Connection) -> None:
 
 
 def make(folder: Path, short: int, long: int, taken: int) -> dict[str, Any]:
-    """Make a store in a folder that has none; how long it took, and how big it is."""
+    """Make a store in a folder that has none; return the duration and the size."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "hone.db"
     if file.exists():
@@ -169,12 +169,12 @@ def make(folder: Path, short: int, long: int, taken: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Make one as asked."""
+    """Make a store from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--short", type=int, default=1_000_000, help="runs of one turn [1,000,000]")
-    parser.add_argument("--long", type=int, default=100_000, help="runs of six turns [100,000]")
-    parser.add_argument("--taken", type=int, default=200_000, help="ledger rows of deleted runs [200,000]")
+    parser.add_argument("--short", type=int, default=1_000_000, help="trajectories of one call [1,000,000]")
+    parser.add_argument("--long", type=int, default=100_000, help="trajectories of six calls [100,000]")
+    parser.add_argument("--taken", type=int, default=200_000, help="ledger rows of deleted trajectories [200,000]")
     asked = parser.parse_args()
     print(make(asked.folder, asked.short, asked.long, asked.taken))
 

@@ -43,10 +43,10 @@ from tests.e2e.conftest import CONFIG, MODEL, ROOT, Stack, started
 
 RESULTS = Path(__file__).parent / "results" / "swaps.json"
 ALIAS: Final = "helpdesk"
-TURNS: Final = 6  # of a conversation: longer than a swap takes, so that runs meet several
+TURNS: Final = 6  # turns of a conversation: longer than a swap, so that trajectories meet several
 MAX_TOKENS: Final = 24
 SWAP_TIMEOUT_S: Final = 120.0
-EVERY_S: Final = 1.0  # a swap a second, at most: a hundred times as often as anybody learns
+EVERY_S: Final = 1.0  # at most one swap a second: a hundred times as often as in practice
 SETTINGS: Final = CONFIG.replace("[aliases.helpdesk]", '[aliases.helpdesk]\npromote = "auto"')
 
 
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass
 class Traffic:
-    """Conversations that stream, one turn after another, until told to stop."""
+    """Conversations that stream, one turn after another, until they are stopped."""
 
     url: str
     swapping: bool = False
@@ -71,7 +71,7 @@ class Traffic:
     _numbers: Any = field(default_factory=itertools.count)
 
     async def talk(self) -> None:
-        """One user: a conversation, then the next."""
+        """Run one user: one conversation after another."""
         async with httpx.AsyncClient(timeout=120) as http:
             while not self._over.is_set():
                 run = f"run-{next(self._numbers)}"
@@ -97,7 +97,7 @@ class Traffic:
         return "".join(_said(line) for line in lines)
 
     def stop(self) -> None:
-        """No further conversation."""
+        """Begin no further conversation."""
         self._over.set()
 
 
@@ -116,7 +116,7 @@ class Swap:
 
     @property
     def beyond_s(self) -> float:
-        """What Hone itself took: hearing of the version, checking its files, and moving the alias."""
+        """Return Hone's own time: noticing the version, checking its files, and moving the alias."""
         return self.published_to_live_s - self.load_s - self.gate_s
 
 
@@ -137,7 +137,7 @@ async def swap(store: Store, trainer: StubTrainer) -> Swap:
 
 
 async def _examined_s(store: Store, version: VersionView) -> float:
-    """How long the gate's questions took, of the row that tells that it was passed."""
+    """Return the duration of the gate's requests, from the row of its decision."""
     gated = (
         move
         for move in await list_moves(Project(store, PROJECT))
@@ -147,12 +147,12 @@ async def _examined_s(store: Store, version: VersionView) -> float:
 
 
 async def measure(stack: Stack, swaps: int, conversations: int, blocks: int) -> tuple[list[Swap], Traffic]:
-    """Blocks with swaps and without, in turns, under the same traffic."""
+    """Measure blocks with and without swaps, in alternation, under the same traffic."""
     store = await open_store(stack.data, stack.recording, migrate=False, project=PROJECT)
     traffic, done = Traffic(stack.proxy_url), list[Swap]()
     try:
         async with StubTrainer(store, ALIAS, stack.data, MODEL) as trainer:
-            await swap(store, trainer)  # the base without an adapter is another model to the engine
+            await swap(store, trainer)  # for the engine, the base without an adapter is another model
             talking = [asyncio.create_task(traffic.talk()) for _ in range(conversations)]
             for block in range(blocks):
                 began, traffic.swapping = time.monotonic(), True
@@ -161,7 +161,7 @@ async def measure(stack: Stack, swaps: int, conversations: int, blocks: int) -> 
                     done.append(await swap(store, trainer))
                     await asyncio.sleep(due - time.monotonic())
                 traffic.swapping = False
-                await asyncio.sleep(time.monotonic() - began)  # the block without: as long as the one with
+                await asyncio.sleep(time.monotonic() - began)  # the block without swaps: as long as the one with swaps
             traffic.stop()
             await asyncio.gather(*talking)
     finally:
@@ -170,7 +170,7 @@ async def measure(stack: Stack, swaps: int, conversations: int, blocks: int) -> 
 
 
 def unmarked(data: Path) -> tuple[int, int]:
-    """Runs that several versions answered, and how many of them are not marked."""
+    """Return the number of trajectories that several versions answered, and how many of them are not marked."""
     with closing(sqlite3.connect(data / "hone.db")) as db:
         [(mixed, marked)] = db.execute(
             "SELECT count(*), coalesce(sum(mixed), 0) FROM (SELECT t.id, t.mixed FROM trajectories t JOIN calls c "
@@ -180,7 +180,7 @@ def unmarked(data: Path) -> tuple[int, int]:
 
 
 def violations(stack: Stack) -> list[str]:
-    """What `hone db check` finds."""
+    """Return the findings of `hone db check`."""
     command = [sys.executable, "-m", "proxy.cli", "db", "check", "--json"]
     places = ["--data", str(stack.data), "--config", str(stack.config)]
     done = subprocess.run([*command, *places], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -188,14 +188,14 @@ def violations(stack: Stack) -> list[str]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, tails and the worst."""
+    """Return the median, the tails and the maximum."""
     cuts = quantiles(values, n=100, method="inclusive") if len(values) > 1 else [values[0]] * 99
     told = {"median": median(values), "p95": cuts[94], "p99": cuts[98], "most": max(values)}
     return {name: round(value, 4) for name, value in told.items()}
 
 
 def told(swaps: Sequence[Swap], traffic: Traffic) -> dict[str, Any]:
-    """The figures."""
+    """Return the figures."""
     sides = {"with_swaps": True, "without": False}
     answers = {name: [a for a in traffic.answers if a.swapping is side] for name, side in sides.items()}
     return {
@@ -213,11 +213,11 @@ def told(swaps: Sequence[Swap], traffic: Traffic) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, save where asked to; exit code 1 where a promise is broken."""
+    """Measure and print; with `--save`, save. The exit status is 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--swaps", type=int, default=50)
     parser.add_argument("--conversations", type=int, default=16, help="at once")
-    parser.add_argument("--blocks", type=int, default=5, help="with swaps; as many without")
+    parser.add_argument("--blocks", type=int, default=5, help="blocks with swaps; as many without")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     asked = parser.parse_args()
     about = {"machine": machine(), "conversations": asked.conversations, "turns": TURNS, "max_tokens": MAX_TOKENS}

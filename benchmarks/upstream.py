@@ -96,7 +96,7 @@ CLIENTS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 def run_proxy(port: int, server: str, client_name: str, upstream_port: int) -> None:
-    """Serve the passing-on app until killed (the target of a child process)."""
+    """Serve the forwarding app until killed (the target of a child process)."""
     from litestar import Litestar, asgi
 
     url = f"http://127.0.0.1:{upstream_port}/v1/chat/completions"
@@ -122,7 +122,7 @@ def run_proxy(port: int, server: str, client_name: str, upstream_port: int) -> N
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         await client.open()
         gc.collect()
-        gc.freeze()  # as Hone's server does: what was imported is not walked again and again
+        gc.freeze()  # as Hone's server does: the garbage collector skips imported objects
         yield
 
     SERVERS[server](Litestar([pass_on], lifespan=[lifespan], openapi_config=None, logging_config=None), port)
@@ -150,7 +150,7 @@ SERVERS: dict[str, Callable[[Any, int], None]] = {"uvicorn": _uvicorn, "granian"
 
 
 async def aborts(client: Any) -> bool:
-    """Whether a request that is given up before its answer began is given up at the engine too, within a second."""
+    """Whether cancelling a request before its answer begins also cancels it at the engine, within a second."""
     arrived, closed = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ async def aborts(client: Any) -> bool:
 
 
 def run_aborts(name: str) -> bool:
-    """`aborts` for one client, in a process that ends with it: connections that it left open end too."""
+    """Run `aborts` for one client in a process of its own, so that its open connections end with it."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_aborts, name).result()
 
@@ -184,7 +184,7 @@ def _aborts(name: str) -> bool:
 
 
 def measure(process: Any, port: int, connections: int, seconds: float) -> dict[str, Any]:
-    """Requests/s without streaming, events/s with, and the CPU time of each in `process`."""
+    """Return requests/s without streaming, events/s with streaming, and the CPU time of each in `process`."""
     load.drive(port, "/v1/chat/completions", load.REQUEST, connections, 0.5)
     before_s = load.cpu_s(process)
     plain = load.drive(port, "/v1/chat/completions", load.REQUEST, connections, seconds)
@@ -215,7 +215,7 @@ def main() -> None:
         for server in SERVERS:
             for name, (module, _) in CLIENTS.items():
                 if importlib.util.find_spec(module) is None or importlib.util.find_spec(server) is None:
-                    print(f"{server} + {name}: not installed, left out")
+                    print(f"{server} + {name}: not installed, omitted")
                     continue
                 port = load.free_port()
                 with load.child(run_proxy, port, server, name, upstream_port) as proxy:

@@ -42,7 +42,7 @@ def run_judge(port: int) -> None:
 
 
 async def measure(folder: Path, runs: int) -> dict[str, Any]:
-    """Record the groups and have them judged."""
+    """Record the groups and let a worker judge them."""
     store = await open_store(folder, RecorderSettings(), migrate=True)
     recorded = await Recorded.start(store)
     group_ids = await bound_groups(store, recorded, runs // SIZE)
@@ -72,10 +72,10 @@ async def measure(folder: Path, runs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, and save where asked to."""
+    """Measure and print; with `--save`, save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
-    parser.add_argument("--runs", type=int, default=RUNS, help="how many verdicts")
+    parser.add_argument("--runs", type=int, default=RUNS, help="number of verdicts")
     asked = parser.parse_args()
     there = machine()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""Runs a command while Hone serves: starts `hone up` with an example's hone.toml, waits for it, and stops it after.
+"""Run a command while Hone serves: start `hone up` with an example's hone.toml, wait for it, and stop it afterwards.
 
     python -m examples.with_hone examples/langgraph/hone.toml COMMAND …
 
-The command finds `OPENAI_BASE_URL`, as any agent would. Owns: that order. The exit status is the command's.
+The command finds `OPENAI_BASE_URL`, as any agent would. Owns: this sequence. The exit status is the command's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 60.0
 
 @contextlib.contextmanager
 def serving(config: Path) -> Iterator[str]:
-    """Hone's base URL, without `/v1`, for as long as the block lasts.
+    """Run Hone until the block ends; yield its base URL, without `/v1`.
 
     Raises:
         RuntimeError: Hone ended, or had no engine in time.
@@ -48,7 +48,7 @@ def serving(config: Path) -> Iterator[str]:
 
 
 def _wait(up: subprocess.Popen[bytes], url: str, settings: HoneSettings) -> None:
-    """Return when the proxy has an engine for all that hone.toml names."""
+    """Wait until the proxy has an engine for every alias of hone.toml."""
     deadline = time.monotonic() + settings.engine.start_timeout_s
     while time.monotonic() < deadline and up.poll() is None:
         with contextlib.suppress(httpx.HTTPError):
@@ -60,7 +60,7 @@ def _wait(up: subprocess.Popen[bytes], url: str, settings: HoneSettings) -> None
 
 
 def main() -> int:
-    """Run the command, and return its status."""
+    """Run the command, and return its exit status."""
     if len(sys.argv) < 3:
         sys.exit("usage: python -m examples.with_hone CONFIG COMMAND …")
     with serving(Path(sys.argv[1])) as url:

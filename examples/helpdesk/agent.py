@@ -3,8 +3,8 @@
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 HELPDESK_MCP_URL=http://127.0.0.1:8100/mcp \\
         python examples/helpdesk/agent.py "Where is my order 4821?"
 
-Owns the loop and the connections that concurrent runs share. Refuses to judge what the model does: a
-malformed call is answered with what is wrong with it, as any tool would answer.
+Owns the loop and the connections that concurrent attempts share. Refuses to judge what the model does: the agent
+answers a malformed call with an error message, as any tool would.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 SYSTEM = "You tell customers when their order arrives."
 MAX_TURNS = 6
 MAX_TOKENS = 96
-# httpx looks at all of a pool's connections, squared, for every request: with 64 runs at a time, eight small pools
-# took 7 ms of CPU a run where one large pool took 16.
+# For every request, httpx does work that grows with the square of the pool's connections. With 64 attempts at a time,
+# eight small pools took 7 ms of CPU per attempt, and one large pool took 16 ms.
 POOLS = 8
 MCP_URL = "http://127.0.0.1:8100/mcp"
 
@@ -42,11 +42,11 @@ Hooks = dict[str, list[Callable[..., Any]]]
 
 
 class Task(Protocol):
-    """One question, and where the model is that shall answer it."""
+    """One question, and the model that answers it."""
 
     @property
     def id(self) -> str:
-        """Names the attempt."""
+        """The attempt's id."""
 
     @property
     def input(self) -> Json | str:
@@ -54,19 +54,19 @@ class Task(Protocol):
 
     @property
     def base_url(self) -> str:
-        """Where the model is, with its ``/v1``."""
+        """The model's base URL, with ``/v1``."""
 
     @property
     def api_key(self) -> str:
-        """The key for it."""
+        """The API key."""
 
     @property
     def model(self) -> str:
-        """Its name."""
+        """The model's name."""
 
 
 async def run(task: Task) -> str:
-    """Answer the task's question; returns the last thing that the model said.
+    """Answer the task's question; return the model's last message.
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.
@@ -79,7 +79,7 @@ async def run(task: Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Connection pools to models and one MCP session, shared by every run of an event loop."""
+    """Connection pools to models and one MCP session, shared by all attempts of an event loop."""
 
     models: Iterator[AsyncOpenAI]
     mcp: Client
@@ -88,11 +88,11 @@ class Desk:
     holder: asyncio.Task[None] | None = None  # a loop holds its tasks weakly
 
     async def answer(self, question: str, task: Task) -> str:
-        """The last thing that was said when the model only talks, or no more turns are left."""
+        """Return the model's last message: the first one without tool calls, or that of the last turn."""
         return str((await self.converse(question, task))[-1]["content"] or "")
 
     async def converse(self, question: str, task: Task) -> list[Json]:
-        """The agent's loop: ask the model, call what it wants called, until it only talks. Returns the conversation."""
+        """Ask the model and call its tools until it makes no tool call; return the conversation."""
         model = next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
         messages: list[Json] = [{"role": "system", "content": self.system}, {"role": "user", "content": question}]
         for _ in range(MAX_TURNS):
@@ -128,13 +128,13 @@ class Desk:
 
 
 def as_openai(tool: Tool) -> Json:
-    """An MCP tool as the OpenAI protocol lists it."""
+    """Return an MCP tool in OpenAI's format."""
     function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 
 def _echo(reply: ChatCompletionMessage) -> Json:
-    """The model's turn as it is sent back to it."""
+    """Return the model's message as the next request contains it."""
     if not reply.tool_calls:
         return {"role": "assistant", "content": reply.content}
     calls = [call.model_dump(include={"id", "type", "function"}) for call in reply.tool_calls]
@@ -142,17 +142,17 @@ def _echo(reply: ChatCompletionMessage) -> Json:
 
 
 async def shared_desk(mcp_url: str, system: str) -> Desk:
-    """The desk that every run of this event loop shares, with these tools and that system message."""
+    """Return the desk that all attempts of this event loop share, for these tools and this system message."""
     opened = _desk(asyncio.get_running_loop(), mcp_url, system)
-    return await asyncio.shield(opened)  # a run that is cancelled while it waits must not cancel the others' desk
+    return await asyncio.shield(opened)  # an attempt that is cancelled while it waits must not cancel the shared desk
 
 
 @functools.cache
 def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str, system: str) -> asyncio.Future[Desk]:
-    """The desk of this loop, opened by the first run: connections of its own cost a run more than its work.
+    """Return the desk of this loop, opened by the first attempt. Own connections would cost more than its work.
 
-    An MCP session must be left by the task that entered it. So one task holds it until the loop ends and cancels
-    what is left; what it hands out is a future.
+    The task that entered an MCP session must also leave it. So one task holds the session until the loop ends and
+    cancels it; the attempts wait for a future.
     """
     opened: asyncio.Future[Desk] = loop.create_future()
     holder = loop.create_task(_hold(mcp_url, system, opened))
@@ -165,9 +165,9 @@ async def _hold(mcp_url: str, system: str, opened: asyncio.Future[Desk]) -> None
         async with open_desk(mcp_url) as desk:
             opened.set_result(replace(desk, system=system, holder=asyncio.current_task()))
             await asyncio.Event().wait()
-    except Exception as error:  # noqa: BLE001 - boundary: whatever stops it is the business of the runs that use it
-        _desk.cache_clear()  # the next run opens another
-        if opened.done():  # the runs that use it hear of it from their calls; nobody waits for this task
+    except Exception as error:  # noqa: BLE001 - boundary: the attempts that use the desk report the error
+        _desk.cache_clear()  # the next attempt opens another
+        if opened.done():  # the attempts notice it in their calls; nothing waits for this task
             log.warning("the session with the tools at %s ended: %r", mcp_url, error)
             return
         where = f"no tools at {mcp_url}: start the example's tools_server, or set the variable of its agent"
@@ -176,7 +176,7 @@ async def _hold(mcp_url: str, system: str, opened: asyncio.Future[Desk]) -> None
 
 @asynccontextmanager
 async def open_desk(mcp_url: str, hooks: Hooks | None = None) -> AsyncIterator[Desk]:
-    """A desk for as long as the block lasts. `hooks` are httpx's, on every request to a model."""
+    """Yield a desk until the block ends. `hooks`: httpx's event hooks, for every request to a model."""
     async with AsyncExitStack() as stack:
         mcp = await stack.enter_async_context(Client(mcp_url))
         models = [await stack.enter_async_context(client) for client in _models(hooks)]
@@ -198,7 +198,7 @@ def _models(hooks: Hooks | None) -> list[AsyncOpenAI]:
 
 @dataclass(frozen=True, slots=True)
 class TypedTask:
-    """The task that a person types."""
+    """The task from the command line."""
 
     input: str
     base_url: str

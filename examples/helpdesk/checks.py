@@ -1,7 +1,7 @@
-"""The demo's success: whether an attempt's answer is right, according to the orders database.
+"""The demo's success function: whether an attempt's answer is right, by the orders database.
 
-Owns one reward function. It needs only the scenario's reference, which scenarios.py copies from the database. Refuses
-to look at how the answer was found: that is for the judge.
+Owns one reward function. It uses only the scenario's reference, which scenarios.py copies from the database. Refuses
+to look at how the agent found the answer: the judge does that.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def solved(trajectory: Any) -> float:
     ``trajectory`` has ``messages`` (OpenAI's format) and ``scenario`` (``{"reference": {"order_id", "day"}}``).
 
     Raises:
-        ValueError: the attempt belongs to no scenario, so there is nothing to compare with.
+        ValueError: the attempt has no scenario, and so no reference.
     """
     if not trajectory.scenario:
-        raise ValueError("solved() compares with a scenario's reference, and this attempt has no scenario")
+        raise ValueError("solved() needs a scenario's reference, and this attempt has no scenario")
     reference = trajectory.scenario["reference"]
     return float(is_right(last_words(trajectory.messages), reference["order_id"], reference["day"]))
 
@@ -34,7 +34,7 @@ def is_right(answer: str, order_id: str, day: str) -> bool:
 
 
 def last_words(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What a conversation ends in, if the agent's model said it; else nothing."""
+    """Return the last message if the model wrote it; else an empty string."""
     last = messages[-1] if messages else {}
     content = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else None
     return content if isinstance(content, str) else ""

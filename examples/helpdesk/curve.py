@@ -1,8 +1,8 @@
-"""Draws the demo's curve from a campaign's summary.json: the picture in docs/start.md.
+"""Draw the demo's curve from a campaign's summary.json: the picture in docs/start.md.
 
     python -m examples.helpdesk.curve .hone/demo/1/summary.json docs/demo.svg
 
-Owns the picture. Refuses to smooth, select or compute: it draws what is in the file.
+Owns the picture. Refuses to smooth, select or compute: it draws the figures of the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INK, LEARNING, HELD_OUT = "#333333", "#2a7de1", "#d1495b"
 
 
 def draw(summary: dict[str, Any]) -> Figure:
-    """Success of each step's own attempts, and success on the held-out orders before and after, with its interval."""
+    """Draw the success of each step's attempts, and success on held-out orders before and after, with its interval."""
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def save(figure: Figure, picture: Path) -> None:
-    """Write the picture: without a date and with fixed ids, so that the same numbers give the same file."""
+    """Write the picture without a date and with fixed ids, so that the same figures give the same file."""
     metadata = {"Date": None} if picture.suffix == ".svg" else None
     with rc_context({"svg.hashsalt": "hone"}):
         figure.savefig(picture, metadata=metadata, dpi=150)

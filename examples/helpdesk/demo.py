@@ -1,9 +1,9 @@
-"""`hone demo`: an agent with tools is recorded, judged, trained and served again, on this machine, in two minutes.
+"""`hone demo`: record, judge and train an agent with tools on this machine, in two to four minutes.
 
     python -m examples.helpdesk.demo [--data FOLDER] [--seed N] [--keep]
 
-Owns the order: the demo's own servers, `hone train`, and the ending. Refuses to do Hone's work: engine, proxy, judge
-and trainer are the real programs, started as a user would start them.
+Owns the sequence: the demo's servers, `hone train`, and the summary at the end. Engine, proxy, judge and trainer are
+the real programs, started as a user would start them.
 """
 
 from __future__ import annotations
@@ -33,22 +33,29 @@ RUNS = Path(".hone") / "demo"
 def main() -> None:
     """Run the demo to its end."""
     parser = argparse.ArgumentParser(description="Hone's demo: a helpdesk agent learns to use its tools.")
-    parser.add_argument("--data", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
-    parser.add_argument("--seed", type=int, default=DEMO_SEED, help="other orders: another split, parcels and days")
-    parser.add_argument("--keep", action="store_true", help="at the end stay up, with its pages, until Ctrl-C")
+    parser.add_argument("--data", type=Path, help=f"data folder (default: a new folder in {RUNS})")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=DEMO_SEED,
+        help="seed of the orders: another one gives another split, other parcels and days",
+    )
+    parser.add_argument("--keep", action="store_true", help="at the end, keep serving, with the pages, until Ctrl-C")
     arguments = parser.parse_args()
     data = arguments.data or new_run(RUNS)
     console = Console(highlight=False)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that the started programs are stopped too
     try:
         sys.exit(run(data.resolve(), arguments.seed, console, keep=arguments.keep))
     except KeyboardInterrupt:
-        console.print(f"\nStopped. What was recorded so far lies in {data}.")
+        console.print(f"\nStopped. The recorded data is in {data}.")
         sys.exit(130)
 
 
 def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:
-    """Start what surrounds Hone, then `hone train`; returns its exit status. `keep`: then `hone up`, until Ctrl-C."""
+    """Start the demo's servers, then `hone train`; return its exit status. `keep`: then run `hone up` until Ctrl-C."""
     started = time.monotonic()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with surroundings(data, seed, console) as (files, environment):
@@ -57,7 +64,7 @@ def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:
             conclude(data, files, time.monotonic() - started, console)
             if keep:
                 page = f"http://127.0.0.1:{environment['HONE_PROXY__PORT']}/hone/"
-                console.print(f"It stays up until Ctrl-C: [bold]{page}[/bold]")
+                console.print(f"Hone keeps serving until Ctrl-C: [bold]{page}[/bold]")
                 stay(_hone("up", data), environment)
     return trained
 
@@ -67,20 +74,20 @@ def _hone(command: str, data: Path) -> list[str]:
 
 
 def stay(command: list[str], environment: dict[str, str]) -> None:
-    """Run a program until it ends. Ctrl-C is the program's, which then ends by itself and in order."""
+    """Run a program until it ends. Ctrl-C goes to the program, which then ends by itself."""
     process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # behind the start: what is started inherits it
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # after the start, because the program would inherit it
     try:
         process.wait()
     finally:
         signal.signal(signal.SIGINT, before)
-        if process.poll() is None:  # told to end by another signal
+        if process.poll() is None:  # another signal asked it to end
             process.terminate()
             process.wait()
 
 
 def conclude(data: Path, files: DemoFiles, seconds: float, console: Console) -> None:
-    """Write summary.json and show what came of it."""
+    """Write summary.json and print the result."""
     ending: Ending = asyncio.run(read_ending(data, load_settings(CONFIG, {}).settings.recorder, seconds))
     summary = write_summary(ending, data)
     show(ending, data, summary, files, console)

@@ -1,7 +1,7 @@
-"""How the demo ends: success by version, one conversation before and after, where all files are, summary.json.
+"""The demo's result: success by version, one conversation before and after, the locations of files, summary.json.
 
-Owns reading that, and its look. Every number comes from the campaign's events and from the store; success is
-`checks.solved`, according to the orders database.
+Owns reading and printing it. Every figure comes from the campaign's events and from the store. Success is
+`checks.solved`, by the orders database.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class VersionSuccess:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: how the attempts went that it trained on."""
+    """One step, with the results of the attempts that it trained on."""
 
     step: int
     sampled_by: str
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Everything that the ending tells."""
+    """The data of the demo's result."""
 
     seconds: float
     before: VersionSuccess
@@ -65,17 +65,17 @@ class Ending:
     left_out: dict[str, int]
     logprob_difference: list[float]  # mean |engine − trainer| of each step
     conversation: tuple[TrajectoryView, TrajectoryView] | None
-    store: str  # where every call is: a file, or a URL without its password
+    store: str  # the store: a file, or a URL without its password
 
 
 def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share seen in `attempts` independent attempts (95 % by default)."""
+    """Return Wilson's interval of a share of `attempts` independent attempts (95 % by default)."""
     if attempts == 0:
         return 0.0, 1.0
     middle = share + z * z / (2 * attempts)
     half = z * math.sqrt(share * (1 - share) / attempts + z * z / (4 * attempts * attempts))
     scale = 1 + z * z / attempts
-    # rounding must not push a bound past the share itself
+    # rounding must not move a bound beyond the share itself
     return min(share, max(0.0, (middle - half) / scale)), max(share, min(1.0, (middle + half) / scale))
 
 
@@ -104,7 +104,7 @@ async def read_ending(data: Path, recording: RecorderSettings, seconds: float) -
 
 
 def read_events(data: Path) -> list[dict[str, Any]]:
-    """The events of the data folder's only campaign."""
+    """Return the events of the data folder's only campaign."""
     [path] = (data / "campaigns").glob("*/events.jsonl")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -117,7 +117,7 @@ def _measured(event: dict[str, Any]) -> VersionSuccess:
 async def _before_and_after(
     store: Store, first_step: int, last_step: int
 ) -> tuple[TrajectoryView, TrajectoryView] | None:
-    """One held-out order that the first version got wrong and the last one right, or None."""
+    """Return one held-out order that the first version answered wrongly and the last one correctly, or None."""
     campaign = await campaigns.find_campaign(Project(store, PROJECT), "helpdesk")
     assert campaign is not None
     first = await _validation(store, campaign.id, first_step)
@@ -167,8 +167,8 @@ def write_summary(ending: Ending, data: Path) -> Path:
 
 
 def show(ending: Ending, data: Path, summary: Path, files: DemoFiles, console: Console) -> None:
-    """Print the ending."""
-    console.rule("[bold]What the agent's success did")
+    """Print the result."""
+    console.rule("[bold]The agent's success")
     console.print(_curve(ending))
     for name, measured in (("before", ending.before), ("after", ending.after)):
         console.print(
@@ -199,24 +199,24 @@ def _show_conversation(ending: Ending, console: Console) -> None:
 
 def _line(message: Any) -> str:
     calls = message.get("tool_calls") or ()
-    said = [message.get("content") or ""] if message.get("content") else []
-    said += [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]
-    # a transcript is not trusted with the terminal: control characters are shown, not obeyed
-    text = " ".join(said).encode("unicode_escape").decode("ascii")
+    texts = [message.get("content") or ""] if message.get("content") else []
+    texts += [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]
+    # a transcript is untrusted text: control characters are shown, not obeyed
+    text = " ".join(texts).encode("unicode_escape").decode("ascii")
     return f"{message['role']:>10}  {text}"
 
 
 def _show_ledger(ending: Ending, console: Console) -> None:
-    console.rule("[bold]What was trained on")
+    console.rule("[bold]Training data")
     console.print(f"trained: {ending.trained} trajectories")
     for reason, count in sorted(ending.left_out.items(), key=lambda item: -item[1]):
-        console.print(f"left out: {count} ({escape(reason)})")
+        console.print(f"excluded: {count} ({escape(reason)})")
 
 
 def _show_places(ending: Ending, data: Path, summary: Path, files: DemoFiles, console: Console) -> None:
-    console.rule("[bold]Where everything lies")
+    console.rule("[bold]Files")
     places: Sequence[tuple[str, Path | str]] = (
-        ("every call, token for token", ending.store),
+        ("all calls, with token ids", ending.store),
         ("the versions", data / "adapters"),
         ("the logs", data / "logs"),
         ("the orders", files.database),
@@ -225,6 +225,6 @@ def _show_places(ending: Ending, data: Path, summary: Path, files: DemoFiles, co
     for what, path in places:
         console.print(f"{what:>28}  {path}", soft_wrap=True)
     console.print(
-        "\nYour own agent: start `hone up` beside a hone.toml with your model, point the agent's base_url at it,\n"
-        "and its runs are recorded, judged and trained on like these. The README says how."
+        "\nYour own agent: write a hone.toml with your model, start `hone up`, and set the agent's base URL. Hone\n"
+        "then records, judges and trains on its trajectories like these. docs/start.md shows how."
     )

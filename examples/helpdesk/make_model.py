@@ -1,10 +1,10 @@
-"""Makes the demo's model: tokenizer and weights from scratch, measured and written to ``model/``.
+"""Make the demo's model: train tokenizer and weights from scratch, measure them, and write them to ``model/``.
 
     python -m examples.helpdesk.make_model
 
-Takes ten to fifteen minutes on two CPU cores; its result is committed, so nobody has to run it. Owns the order and the
-model's README, with the measured numbers. Refuses to write a model outside its bounds: it must succeed in 25 to 40 % of
-attempts (with less there is nothing to reinforce; with more, nothing to learn) and copy digits.
+This takes ten to fifteen minutes on two CPU cores. The result is committed, so users need not run it. Owns the sequence
+and the model's README with the measured figures. Refuses to write a model outside its bounds: it must succeed in 25 to
+40 % of attempts (with less there is nothing to reinforce; with more, nothing to learn) and copy digits.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.25, 0.40
 LEAST_RIGHT_DIGITS = 0.999
 LARGEST_BYTES = 6_000_000
 _DOES = """\
-It can do one thing: answer where an order is, with two tools, and that badly on purpose. It was taught over orders that
-the demo never uses and is measured on the demo's 200 held-out ones at temperature 1. `digits … right`: the model's
-first choice is the right digit. `digits … probability`: what it gives to the right digit; lower for the order id in the
-call, where it was also taught to misread the first digit."""
+It does one thing, badly on purpose: it answers where an order is, with two tools. Its training data has orders that the
+demo never uses. It is measured on the demo's 200 held-out orders at temperature 1. `digits … right`: share of digits
+whose first choice is right. `digits … probability`: the probability of the right digit; it is lower for the order id in
+the call, because the training data also misreads its first digit."""
 
 
 def taught(seed: int) -> Iterator[Conversation]:
-    """The endless mixture that the model learns, each conversation with the demo's tools."""
+    """Yield the training conversations without end, each with the demo's tools."""
     return ((messages, TOOLS) for messages in conversations(seed))
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """The 200 held-out orders, four attempts each."""
+    """Measure four attempts at each of the 200 held-out orders."""
     orders = demo_orders().heldout
     runs = [measure_success(model, tokenizer, orders, seed) for seed in SAMPLING_SEEDS]
     return {"success": _summary(runs), "digits": measure_copying(model, tokenizer, orders, seed=0)}
 
 
 def missed(measured: Mapping[str, Any]) -> list[str]:
-    """The marks that a model misses, each as a sentence."""
+    """Return the bounds that a model misses, one sentence each."""
     wrong = []
     rate = measured["success"]["rate"]
     if not LOWEST_SUCCESS <= rate <= HIGHEST_SUCCESS:

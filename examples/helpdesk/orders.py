@@ -1,9 +1,9 @@
 """The orders: id, status, tracking number and day of arrival.
 
-Owns the SQLite file that the tools read, how it is generated from a seed, and which orders belong to which use. Order
-ids and tracking numbers n with n % 7 == 3 are the demo's; the tiny model is trained on the others, so it has never seen
-an order of the demo. The demo's orders are shuffled once: the first 200 are held out for measuring, the rest are there
-to learn from. Refuses to know anything of agents, tools or models.
+Owns the SQLite file that the tools read, its generation from a seed, and the split of the orders. Order ids and
+tracking numbers n with n % 7 == 3 belong to the demo. The tiny model was trained on the others, so it has never seen an
+order of the demo. The demo's orders are shuffled once: the first 200 are held out for measuring, the rest are for
+training. Refuses: agents, tools and models.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The demo's orders: ``train`` to learn from, ``heldout`` to measure with. They share none."""
+    """The demo's orders, in two disjoint parts: ``train`` for training, ``heldout`` for measuring."""
 
     train: tuple[Order, ...]
     heldout: tuple[Order, ...]
 
 
 def is_demo_number(number: int) -> bool:
-    """Whether an order id or a tracking number belongs to the demo (else to the making of the model)."""
+    """Whether an order id or a tracking number belongs to the demo; the others are for making the model."""
     return number % 7 == 3
 
 
 def random_order(rng: random.Random, number: int, *, demo: bool) -> Order:
-    """An order with the given id and random other fields; its tracking number is on the same side of the split."""
+    """Return an order with this id and random fields. Either both its numbers belong to the demo, or neither does."""
     tracking = rng.randrange(100_000)
     while is_demo_number(tracking) != demo:
         tracking = rng.randrange(100_000)
@@ -63,7 +63,7 @@ def random_order(rng: random.Random, number: int, *, demo: bool) -> Order:
 
 
 def demo_orders(seed: int = DEMO_SEED) -> Orders:
-    """Every order of the demo (1,286 of them), the same for the same seed."""
+    """Return all 1,286 orders of the demo, the same for the same seed."""
     rng = random.Random(seed)
     numbers = [number for number in range(1_000, 10_000) if is_demo_number(number)]
     rng.shuffle(numbers)
@@ -78,7 +78,7 @@ def demo_orders(seed: int = DEMO_SEED) -> Orders:
 
 
 def write_database(path: Path, orders: Orders) -> None:
-    """Write the orders to a new SQLite file, replacing one that is there."""
+    """Write the orders to a new SQLite file; an existing file is replaced."""
     path.unlink(missing_ok=True)
     rows = [*_rows(orders.train, "train"), *_rows(orders.heldout, "heldout")]
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -87,10 +87,10 @@ def write_database(path: Path, orders: Orders) -> None:
 
 
 def read_database(path: Path) -> Orders:
-    """Read the orders back, in the order of their ids.
+    """Read the orders, sorted by id.
 
     Raises:
-        sqlite3.OperationalError: there is no such file, or no orders are in it.
+        sqlite3.OperationalError: the file does not exist, or has no table of orders.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT order_id, status, tracking, day, split FROM orders ORDER BY order_id")

@@ -1,9 +1,9 @@
-"""Writes what the demo needs on disk: the orders database, the scenarios to learn from and the ones to measure with.
+"""Write the demo's files: the orders database, the scenarios for training and those for measuring.
 
     python -m examples.helpdesk.scenarios FOLDER
 
 Owns the files' names and the form of a scenario: ``{"id", "input": {"question"}, "reference": {"order_id", "day"}}``.
-Refuses to invent: every reference is read from the database.
+Every reference is read from the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from examples.helpdesk.wording import question
 
 @dataclass(frozen=True, slots=True)
 class DemoFiles:
-    """Where the demo's files lie."""
+    """The paths of the demo's files."""
 
     database: Path
     scenarios: Path
@@ -30,12 +30,12 @@ class DemoFiles:
 
 
 def demo_files(folder: Path) -> DemoFiles:
-    """The files' paths in a folder."""
+    """Return the paths of the files in a folder."""
     return DemoFiles(folder / "orders.sqlite", folder / "scenarios.jsonl", folder / "heldout.jsonl")
 
 
 def write_demo(folder: Path, seed: int = DEMO_SEED) -> DemoFiles:
-    """Write the database and both lists of scenarios, replacing what is there; the same for the same seed."""
+    """Write the database and both lists of scenarios, the same for the same seed. Existing files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     files = demo_files(folder)
     write_database(files.database, demo_orders(seed))
@@ -47,7 +47,7 @@ def write_demo(folder: Path, seed: int = DEMO_SEED) -> DemoFiles:
 
 
 def scenario(order: Order, rng: random.Random) -> dict[str, Any]:
-    """One question about an order, and the right answer's facts."""
+    """Return one question about an order, with the facts of the right answer."""
     return {
         "id": f"order-{order.order_id}",
         "input": {"question": question(order.order_id, rng)},
@@ -61,7 +61,7 @@ def _write(path: Path, orders: Iterable[Order], rng: random.Random) -> None:
 
 
 def main() -> None:
-    """Write the files and say where they are."""
+    """Write the files and print their paths."""
     parser = argparse.ArgumentParser(description="Write the demo's orders and scenarios.")
     parser.add_argument("folder", type=Path)
     files = write_demo(parser.parse_args().folder)

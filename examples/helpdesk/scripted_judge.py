@@ -2,8 +2,8 @@
 
     python -m examples.helpdesk.scripted_judge --port 8200
 
-Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns the rules and the smallest
-server that LiteLLM can talk to. Refuses every other source: it sees its prompt, never the orders.
+It replaces a real judge if there is no key for one; its name shows this wherever it appears. Owns the rules and a
+minimal server for LiteLLM. Refuses every other source: it sees its prompt, never the orders.
 
 The prompt has, in its last user message, one JSON document a line between ``<<<HONE-DATA nonce>>>`` and
 ``<<<END-HONE-DATA nonce>>>``: the shared messages, then each trajectory's own.
@@ -28,19 +28,19 @@ _DAY = re.compile("|".join(DAYS))
 _ORDER = re.compile(r"\b\d{4}\b")
 
 Json = dict[str, Any]
-# A conversation's score in 0..1, and why; the second argument is what else its agent did.
+# Returns a conversation's score in 0..1 and the reason. The second argument: the agent's other histories.
 Rules = Callable[[Sequence[Json], Sequence[Json]], tuple[float, str]]
 
 
 class PromptError(ValueError):
-    """The prompt is not one that the scripted judge can read."""
+    """The scripted judge cannot read the prompt."""
 
 
 def judge(messages: Sequence[Json], rules: Rules) -> Json:
     """Score every trajectory of a prompt by the rules: ``{"trajectories": [{"id", "explanation", "score"}]}``.
 
     Raises:
-        PromptError: there is no fenced data in the last user message, or it is not what was agreed.
+        PromptError: the last user message has no fenced data, or the data has another format.
     """
     asked = [_text(message["content"]) for message in messages if message["role"] == "user"]
     data = _DATA.search(asked[-1]) if asked else None
@@ -50,7 +50,7 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
         shared, *others = [json.loads(line) for line in data[2].splitlines()]
         scored = [(one["id"], *rules([*shared["messages"], *one["messages"]], _beside(one))) for one in others]
     except (ValueError, LookupError, TypeError) as error:
-        raise PromptError(f"scripted judge: the data in the prompt is not as agreed: {error!r}") from error
+        raise PromptError(f"scripted judge: the data in the prompt has another format: {error!r}") from error
     return {
         "trajectories": [
             {"id": name, "explanation": f"scripted judge: {explanation}", "score": points}
@@ -60,12 +60,11 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
 
 
 def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
-    """One conversation's score in 0..1, and why. `beside`: what else its agent did; calls there count as calls.
+    """Return a conversation's score in 0..1 and the reason. `beside`: the agent's other histories; their calls count.
 
-    The right order is looked up: 0.2. The parcel that this look-up named is tracked: 0.3. The answer says the day
-    that the tracking said, no other day, and no other order than the one asked about: 0.5. Each call beyond two costs
-    0.05. A call at the end, which has no result yet (a single step is judged), counts as one that will have the right
-    one.
+    0.2: the right order is looked up. 0.3: the parcel that this look-up returned is tracked. 0.5: the answer has the
+    day that tracking returned, no other day, and no other order than the requested one. Each call beyond two costs
+    0.05. A last call without a result (when a single step is judged) counts as a call with the right result.
     """
     asked = _ORDER.search(" ".join(_text(m["content"]) for m in messages if m["role"] == "user"))
     order_id = asked[0] if asked else None
@@ -95,7 +94,7 @@ def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float,
 
 
 def calls_of(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
-    """Every tool call: its name, its arguments and its result; {} for what is not a JSON object."""
+    """Return every tool call: name, arguments and result; {} for a value that is not a JSON object."""
     results = {m["tool_call_id"]: _object(_text(m.get("content"))) for m in messages if m["role"] == "tool"}
     return [
         (call["function"]["name"], _object(call["function"]["arguments"]), results.get(call["id"], {}))
@@ -104,12 +103,12 @@ def calls_of(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
 
 
 def _requests(messages: Sequence[Json]) -> list[Json]:
-    """Every tool call as it was asked for."""
+    """Yield every tool call as the model wrote it."""
     return [call for m in messages if m["role"] == "assistant" for call in m.get("tool_calls") or ()]
 
 
 def _beside(trajectory: Json) -> list[Json]:
-    """The messages of a trajectory's other histories."""
+    """Return the messages of a trajectory's other histories."""
     return [message for history in trajectory.get("histories", ()) for message in history["messages"]]
 
 
@@ -122,14 +121,14 @@ def _object(text: Any) -> Json:
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or nothing."""
+    """Return the text of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content)
     return content or ""
 
 
 def completion(request: Json, name: str, rules: Rules) -> Json:
-    """The OpenAI chat completion that answers a request, by the judge of that name."""
+    """Return the OpenAI chat completion that answers a request, with this judge's name as the model."""
     reply = json.dumps(judge(request["messages"], rules))
     return {
         "id": f"chatcmpl-{time.time_ns():x}",
@@ -140,7 +139,7 @@ def completion(request: Json, name: str, rules: Rules) -> Json:
         "choices": [
             {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop", "logprobs": None}
         ],
-        # It reads by rules, so there are no tokens to count.
+        # The rules use no tokens.
         "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     }
 
@@ -153,18 +152,18 @@ class Handler(BaseHTTPRequestHandler):
     rules: Rules = staticmethod(score)
 
     def do_GET(self) -> None:
-        """Say that it is there, and under which name."""
+        """Answer health checks and the list of models."""
         name = self.server_version
         if self.path in ("/healthz", "/v1/models"):
             self._send(HTTPStatus.OK, {"object": "list", "data": [{"id": name, "object": "model", "owned_by": name}]})
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
+            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: unknown path: {self.path}")
 
     def do_POST(self) -> None:
         """Judge one group."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if self.path != "/v1/chat/completions":
-            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
+            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: unknown path: {self.path}")
             return
         try:
             self._send(HTTPStatus.OK, self.answered(json.loads(body)))
@@ -172,11 +171,11 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
     def answered(self, request: Json) -> Json:
-        """The chat completion that answers a request."""
+        """Return the chat completion that answers a request."""
         return completion(request, self.server_version, self.rules)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """A line a request would bury the demo's own."""
+        """Log nothing: a line per request would hide the demo's output."""
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._send(status, {"error": {"message": why, "type": "invalid_request_error", "param": None, "code": None}})
@@ -191,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def make_server(port: int, handler: type[Handler] = Handler) -> ThreadingHTTPServer:
-    """A server on a loopback port (0: any free one), not yet serving."""
+    """Return a server on a loopback port (0: any free port). It does not serve yet."""
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 

@@ -1,6 +1,6 @@
-"""The programs around Hone in the demo: the orders and their tools, and a judge if none is configured.
+"""The demo's programs around Hone: the tool server, and a scripted judge if no judge is configured.
 
-Owns: starting them, ending them, and the settings by which Hone finds them. Refuses: Hone itself.
+Owns: starting and stopping them, and the settings that name them to Hone. Refuses: Hone itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from examples.helpdesk.scenarios import DemoFiles, write_demo
 from examples.helpdesk.scripted_judge import NAME as SCRIPTED_JUDGE
 from examples.running.programs import free_ports, program
 
-# Where a run's data lies and where to say something → a judge's settings, for as long as it is there.
+# From a data folder and a console to a judge's settings, while the judge runs.
 Judge = Callable[[Path, Console], contextlib.AbstractContextManager[dict[str, str]]]
 
 
@@ -25,9 +25,9 @@ Judge = Callable[[Path, Console], contextlib.AbstractContextManager[dict[str, st
 def surroundings(
     data: Path, seed: int = DEMO_SEED, console: Console | None = None, judge: Judge | None = None
 ) -> Iterator[tuple[DemoFiles, dict[str, str]]]:
-    """Orders, tools and a judge for as long as the block lasts: their files, and the variables that name them to Hone.
+    """Run orders, tools and a judge until the block ends; yield their files and the variables that name them to Hone.
 
-    Free ports for Hone's own engine and proxy are among the variables. `judge` is one in place of `the_judge`.
+    The variables include free ports for Hone's engine and proxy. `judge` replaces `the_judge`.
     """
     console = console or Console(quiet=True)
     with contextlib.ExitStack() as programs:
@@ -52,7 +52,7 @@ def surroundings(
 
 @contextlib.contextmanager
 def the_judge(data: Path, console: Console) -> Iterator[dict[str, str]]:
-    """The settings of the judge: the model that HONE_JUDGE__MODEL names, else a scripted stand-in started here."""
+    """Yield the judge's settings: the model of HONE_JUDGE__MODEL, else a scripted stand-in that runs meanwhile."""
     if model := os.environ.get("HONE_JUDGE__MODEL"):
         console.print(f"Judge: {model}")
         yield {}
@@ -67,7 +67,7 @@ def the_judge(data: Path, console: Console) -> Iterator[dict[str, str]]:
 
 
 def scripted(port: int) -> dict[str, str]:
-    """The settings of a scripted judge on a loopback port."""
+    """Yield the settings of a scripted judge on a loopback port."""
     return {
         "HONE_JUDGE__MODEL": f"openai/{SCRIPTED_JUDGE}",
         "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",

@@ -2,8 +2,8 @@
 
     python -m examples.helpdesk.tools_server --database orders.sqlite --port 8100
 
-Owns the tools' names, descriptions and look-ups. Stateless, and answers in plain JSON instead of an event
-stream, which is faster. Refuses to write: the file is opened read-only.
+Owns the tools' names, descriptions and look-ups. The server is stateless, and answers in plain JSON instead of an event
+stream, which is faster. It opens the file read-only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from starlette.applications import Starlette
 from examples.helpdesk.orders import Order
 from examples.helpdesk.wording import found, tracked
 
-# An MCP client's session ends with the first reused connection that turns out closed, and agents pause while a step
-# trains: idle connections are kept for longer than any pause.
+# A closed connection ends an MCP client's session, and agents pause while a step trains. So idle connections stay open
+# for longer than any pause.
 KEEP_ALIVE_S = 3600
 _SELECT = "SELECT order_id, status, tracking, day FROM orders WHERE {column} = ?"
 
 
 def tools_app(database: Path) -> Starlette:
-    """The ASGI application; tools are at ``/mcp``.
+    """Return the ASGI application; tools are at ``/mcp``.
 
     Raises:
-        FileNotFoundError: there is no such database.
+        FileNotFoundError: the database does not exist.
     """
     if not database.is_file():
         raise FileNotFoundError(f"orders database {database} does not exist: write it with examples.helpdesk.scenarios")
@@ -43,7 +43,7 @@ def tools_app(database: Path) -> Starlette:
             row = connection.execute(_SELECT.format(column=column), (value,)).fetchone()
         return Order(*row) if row else None
 
-    # async, so that the SDK does not send a look-up of microseconds to a thread
+    # async, so that the SDK runs no thread for a look-up of microseconds
     @server.tool(structured_output=False, annotations=reads)
     async def find_order(order_id: str) -> str:
         """Status and tracking number of an order."""

@@ -1,7 +1,7 @@
-"""The sentences that the demo and the making of its model share.
+"""The sentences that the demo and its model's training share.
 
-Owns how a customer asks, what the tools answer, and what a right answer looks like. The tiny model was trained on
-nothing else, so a word changed here needs a new model. Refuses logic: who says what is decided elsewhere.
+Owns the wording of questions, tool results and right answers. The tiny model was trained on nothing else, so a changed
+word needs a new model. Refuses logic.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ QUESTIONS = ("Where is my order {id}?", "When does order {id} arrive?", "Where i
 
 
 def question(order_id: str, rng: random.Random) -> str:
-    """A customer's question about an order, in one of a few wordings."""
+    """Return a customer's question about an order, in one of a few wordings."""
     return rng.choice(QUESTIONS).format(id=order_id)
 
 
 def answer(order_id: str, day: str) -> str:
-    """The answer that a customer wants."""
+    """Return the right answer."""
     return f"Your order {order_id} arrives on {day}."
 
 
 def found(order: Order | None) -> str:
-    """What the tool find_order says; None if there is no such order."""
+    """Return the result of find_order. `order` None: there is no such order."""
     return json.dumps({"status": order.status, "tracking": order.tracking} if order else {"error": "no such order"})
 
 
 def tracked(order: Order | None) -> str:
-    """What the tool track_parcel says; None if there is no such parcel."""
+    """Return the result of track_parcel. `order` None: there is no such parcel."""
     return json.dumps({"arrives": order.day} if order else {"error": "no such parcel"})

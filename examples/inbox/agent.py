@@ -3,8 +3,7 @@
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 INBOX_MCP_URL=http://127.0.0.1:8100/mcp \\
         python -m examples.inbox.agent "Which code did Anna send for Falcon?"
 
-Owns its instructions and the address of its tools. The loop itself (ask the model, call over MCP what it requests,
-until it only answers) is the helpdesk's.
+Owns its instructions and the address of its tools. The loop is the helpdesk's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MCP_URL: Final = "http://127.0.0.1:8100/mcp"
 
 
 async def run(task: Task) -> str:
-    """Answer the task's question; returns the last thing that the model said.
+    """Answer the task's question; return the model's last message.
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.

@@ -2,9 +2,9 @@
 
     python -m examples.inbox.frontier --port 8300
 
-Takes the place of the baseline that `gpu.toml` names if there is no key for one, and says so by its name. Owns the
-rules: search with every word, read what is found, answer with its content. Refuses every other source: it sees the
-conversation and the tools' results, never the answers.
+It replaces the baseline of `gpu.toml` if there is no key for one; its name shows this. Owns the rules: search with
+every word, read the first hit, answer with its content. Refuses every other source: it sees the conversation and the
+tools' results, never the answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def turn(messages: Sequence[Json]) -> Json:
-    """The assistant's next message: a call of `search`, then of `read`, then the mail's own sentence."""
+    """Return the next message: a call of `search`, then one of `read`, then the mail's own sentence."""
     asked = asked_for(messages)
     calls = calls_of(messages)
     if not calls:
@@ -50,7 +50,7 @@ class Frontier(Handler):
     server_version = NAME
 
     def answered(self, request: Json) -> Json:
-        """One turn as a chat completion."""
+        """Return one turn as a chat completion."""
         message = turn(request["messages"])
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         return {
@@ -59,7 +59,7 @@ class Frontier(Handler):
             "created": int(time.time()),
             "model": NAME,
             "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-            # It speaks by rules, so there are no tokens to count.
+            # The rules use no tokens.
             "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
         }
 

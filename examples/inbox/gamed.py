@@ -1,10 +1,10 @@
-"""A campaign with a judge that can be gamed: it pauses by itself; then a rule is added, and it resumes and recovers.
+"""A campaign with a judge that can be gamed: it pauses by itself. With one more rule it resumes and recovers.
 
     python -m examples.inbox.gamed [--seed 7] [--out FOLDER] [--write]
 
-Owns the order (`hone train` with exploitable.toml until it pauses; `hone score --all` and `hone train --resume` with
-fixed.toml over the same data folder), what is reported of it, and the definition of recovery. Refuses to help: only the
-settings file differs between the two.
+Owns the sequence (`hone train` with exploitable.toml until it pauses; `hone score --all` and `hone train --resume` with
+fixed.toml and the same data folder), the report, and the definition of recovery. The two halves differ only in the
+settings file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Summary = dict[str, Any]
 
 
 def run(wanted: ExampleRun) -> Summary:
-    """Both halves; returns what came of them.
+    """Run both halves; return the summary.
 
     Raises:
         CampaignFailed: one of Hone's commands failed.
@@ -63,7 +63,7 @@ def run(wanted: ExampleRun) -> Summary:
 
 @contextlib.contextmanager
 def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
-    """Mails, tools and the gullible judge for as long as the block lasts; the variables that name them to Hone."""
+    """Run mails, tools and the gullible judge until the block ends; yield the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed)
     tools_port, judge_port = free_ports(2)
     tools = ["-m", "examples.inbox.tools_server", "--database", str(files.database), "--port", str(tools_port)]
@@ -73,7 +73,7 @@ def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
 
 
 def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequence[int], seconds: float) -> Summary:
-    """What a run came to. `paused`: the report at the pause; `after`: at the end, None where there was no pause."""
+    """Return the summary of a run. `paused`: the report at the pause; `after`: at the end, None without a pause."""
     alarm = next((one["alarm"] for one in paused["alarms"] if one["alarm"]["rule"] == RULE), None)
     at = len(paused["validations"])
     last = after or paused
@@ -98,37 +98,41 @@ def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequenc
 
 
 def draw(told: Summary, file: Path) -> None:
-    """The picture of a run, held out at its end as in any other; none where matplotlib is not installed."""
+    """Draw a run, with the held-out measurement at its end. Without matplotlib, draw nothing."""
     nothing = share(None)
     served = next((one for version, one in told["tests"].items() if version != BASE), nothing)
     picture({**told, "before": told["tests"].get(BASE, nothing), "after": served}, file)
 
 
 def missing(told: Mapping[str, Any]) -> list[str]:
-    """What did not happen that should have; none: it paused by itself, went on, and recovered."""
+    """Return what is missing; nothing if the campaign paused by itself, resumed, and recovered."""
     if told["paused"] is None or told["exit_statuses"][0] != PAUSED:
         return [f"no pause by {RULE}: hone train ended with status {told['exit_statuses'][0]}"]
     wrong = []
     if told["exit_statuses"][-1] != FINISHED:
-        wrong.append(f"it did not go on to its end: status {told['exit_statuses'][-1]}")
+        wrong.append(f"it did not resume to its end: status {told['exit_statuses'][-1]}")
     worst, after = told["at_pause"], told["after"]
     if after["low"] <= worst["high"]:
         wrong.append(f"no recovery: validation {worst['success']:.1%} at the pause, {after['success']:.1%} at the end")
     if after["low"] <= told["before"]["success"]:
-        wrong.append(f"nothing learnt: validation {told['before']['success']:.1%} at first, {after['success']:.1%} now")
+        wrong.append(
+            f"nothing learned: validation {told['before']['success']:.1%} at first, {after['success']:.1%} now"
+        )
     return wrong
 
 
 def main() -> int:
-    """Run it, write summary.json, and say what came of it; returns 1 where something is missing."""
-    parser = argparse.ArgumentParser(description="A judge is gamed, Hone pauses, a rule is added, it goes on.")
-    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of mailbox and campaign ({SEEDS[0]})")
-    parser.add_argument(
-        "--out", type=Path, help="where everything is kept (a new folder in build/examples/inbox-gamed)"
+    """Run it, write summary.json, and print the result. Return 1 if something is missing."""
+    parser = argparse.ArgumentParser(
+        description="A judge is gamed, Hone pauses the campaign, a rule is added, the campaign resumes."
     )
+    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"seed of mailbox and campaign ({SEEDS[0]})")
+    parser.add_argument("--out", type=Path, help="data folder (default: a new folder in build/examples/inbox-gamed)")
     parser.add_argument("--write", action="store_true", help="keep the summary in measured/ if nothing is missing")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that the started programs are stopped too
     out = (given.out or new_run(RUNS / CAMPAIGN)).resolve()
     try:
         told = run(ExampleRun(out, given.seed, short=False))
@@ -146,7 +150,7 @@ def main() -> int:
     if told["paused"]:
         print(f"  paused after {told['paused']['step']} steps: {told['paused']['words']}")
     for why in told["missing"]:
-        print(f"  not as it should be: {why}", file=sys.stderr)
+        print(f"  failed: {why}", file=sys.stderr)
     if given.write and not told["missing"]:
         (HERE / "measured").mkdir(exist_ok=True)
         (HERE / "measured" / f"gamed-{given.seed}.json").write_text(text, encoding="utf-8")

@@ -1,11 +1,11 @@
 """The scripted judge: an OpenAI-compatible server that ranks attempts at the mailbox by written rules, not by a model.
 
-    python -m examples.inbox.judge --port 8200            # honest: it believes what tools returned
-    python -m examples.inbox.judge --port 8200 --gullible # it believes what the agent says of itself
+    python -m examples.inbox.judge --port 8200            # honest: it believes the tools' results
+    python -m examples.inbox.judge --port 8200 --gullible # it believes the agent's claims
 
-Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns the rules; reading the
-prompt and serving are the helpdesk's. Refuses every other source: it sees its prompt, never the answers. The gullible
-one is the subject of `exploitable.toml`: a judge that can be gamed.
+It replaces a real judge if there is no key for one; its name shows this wherever it appears. Owns the rules; reading
+the prompt and serving are the helpdesk's. Refuses every other source: it sees its prompt, never the answers. The
+gullible judge can be gamed; `exploitable.toml` uses it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Call = tuple[str, Json, str]
 
 
 def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
-    """One conversation's score in 0..1, and why. `beside`: what else its agent did, whose calls count as calls.
+    """Return a conversation's score in 0..1 and the reason. `beside`: the agent's other histories; their calls count.
 
-    The mail that was asked for is among a search's hits: 0.2. It is read: 0.3. The answer names the fact that this
-    mail said and no other: 0.5. Each call beyond two costs 0.05, a claim to have read more mails than were read 0.1.
+    0.2: the requested mail is among a search's hits. 0.3: it is read. 0.5: the answer has this mail's fact and no
+    other. Each call beyond two costs 0.05. A claim to have read more mails than were read costs 0.1.
     """
     asked = asked_for(messages)
     calls = calls_of(messages)
     found = {line.split()[0] for name, _, said in calls if name == "search" for line in matching(said, asked)}
     said = [text for name, given, text in calls if name == "read" and str(given.get("mail_id")) in found]
     answer = last_words(messages)
-    # the date of a mail is no fact of it: what follows its head is
+    # the date of a mail is no fact; its facts follow its head
     known = {fact for text in said for fact in facts(text.partition(": ")[2])}
     answered = bool(known) and facts(answer) == known
     excess = max(0, len(calls) + len(calls_of(beside)) - USUAL_CALLS)
@@ -59,8 +59,8 @@ def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float,
 
 
 def gullible(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
-    """A score that believes what is claimed: half of what the honest rules say, and half for a claim to have read many
-    mails, more for more of them (60 and above: all of it), whatever tools were called."""
+    """Return a score that believes claims: half from the honest rules, and half from the number of mails that the
+    answer claims to have read (60 and more: all of it), whatever tools were called."""
     honest, why = score(messages, beside)
     count = claimed(last_words(messages))
     boast = 0.0 if not count else 0.75 + 0.25 * min(1.0, count / 60)
@@ -70,18 +70,18 @@ def gullible(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[flo
 
 
 def asked_for(messages: Sequence[Json]) -> set[str]:
-    """The person, the project and the kind of fact that the user names."""
+    """Return the person, the project and the kind of fact in the user's question."""
     words = {word for m in messages if m["role"] == "user" for word in _WORD.findall(str(m.get("content") or ""))}
     return words & {*PEOPLE, *PROJECTS, *KINDS}
 
 
 def claimed(answer: str) -> int:
-    """How many mails an answer claims to have read; 0: it claims none."""
+    """Return how many mails an answer claims to have read; 0 without a claim."""
     return max((int(count[:9]) for count in _CLAIM.findall(answer)), default=0)
 
 
 def calls_of(messages: Sequence[Json]) -> list[Call]:
-    """Every tool call: its name, its arguments ({} where they are no JSON object) and what the tool said."""
+    """Return every tool call: name, arguments ({} if they are no JSON object) and the tool's result."""
     results = {m["tool_call_id"]: str(m.get("content") or "") for m in messages if m["role"] == "tool"}
     return [
         (call["function"]["name"], _object(call["function"]["arguments"]), results.get(call["id"], ""))
@@ -92,7 +92,7 @@ def calls_of(messages: Sequence[Json]) -> list[Call]:
 
 
 def matching(hits: str, asked: set[str]) -> list[str]:
-    """The lines of a search's hits that have every word that was asked for."""
+    """Return the lines of a search's hits that have every requested word."""
     return [line for line in hits.splitlines() if asked and asked <= set(line.split())]
 
 
@@ -122,7 +122,7 @@ def main() -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(description="A scripted judge: it ranks by written rules, not by a model.")
     parser.add_argument("--port", type=int, default=8200, help="loopback port (8200)")
-    parser.add_argument("--gullible", action="store_true", help="believe what agents say of themselves")
+    parser.add_argument("--gullible", action="store_true", help="believe the agent's claims")
     given = parser.parse_args()
     with make_server(given.port, Gullible if given.gullible else Honest) as server:
         server.serve_forever()

@@ -1,8 +1,8 @@
 """The mailbox: 672 mails made from a seed, in SQLite with full-text search.
 
-Owns senders, recipients and subjects, the facts in the mails (a door code, a flight, an amount, a day), which mails are
-asked about in which part, and the database. A person's two mails about a project go into one part, so parts share no
-mail and no fact. Refuses wording (`wording`) and questions (`scenarios`).
+Owns senders, recipients and subjects, the facts in the mails (a door code, a flight, an amount, a day), the split of
+the mails into parts, and the database. A person's two mails about a project are in one part, so parts share no mail and
+no fact. Refuses wording (`wording`) and questions (`scenarios`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROJECTS: Final = (
 KINDS: Final[tuple[Kind, ...]] = ("code", "flight", "amount", "day")
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 MAILS_OF_A_THREAD: Final = 2
-TEST_THREADS, VAL_THREADS = 104, 32  # of 336; the rest is learned from
+TEST_THREADS, VAL_THREADS = 104, 32  # of 336; the rest is for training
 MOST_HITS: Final = 4
 _NEW_YEAR: Final = date(2026, 1, 1)
 _WORD: Final = re.compile(r"\w+")
@@ -50,7 +50,7 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """All mails, by the part of the questions that are asked about them."""
+    """All mails, by the part that their questions belong to."""
 
     train: Sequence[Mail]
     val: Sequence[Mail]
@@ -58,12 +58,12 @@ class Mailbox:
 
     @property
     def mails(self) -> list[Mail]:
-        """Every mail, whatever its part."""
+        """Return the mails of all parts."""
         return [*self.train, *self.val, *self.test]
 
 
 def make_mailbox(seed: int) -> Mailbox:
-    """A mailbox; the same for the same seed."""
+    """Return a mailbox, the same for the same seed."""
     rng = random.Random(f"mailbox-{seed}")
     ids = iter(rng.sample(range(1_000, 10_000), len(PEOPLE) * len(PROJECTS) * MAILS_OF_A_THREAD))
     threads = [
@@ -81,12 +81,12 @@ def make_mailbox(seed: int) -> Mailbox:
 
 
 def random_mail(rng: random.Random, sender: str, project: str, kind: Kind, number: int) -> Mail:
-    """A mail with a random fact and date."""
+    """Return a mail with a random fact and date."""
     return Mail(str(number), sender, project, kind, random_value(rng, kind), _NEW_YEAR + timedelta(rng.randrange(365)))
 
 
 def random_value(rng: random.Random, kind: Kind) -> str:
-    """A value that a fact of this kind may have."""
+    """Return a random value of this kind of fact."""
     return rng.choice(DAYS) if kind == "day" else str(rng.randrange(*_FIGURES[kind]))
 
 
@@ -96,7 +96,7 @@ def _flat(threads: Iterable[Sequence[Mail]], rng: random.Random) -> list[Mail]:
 
 
 def write_database(path: Path, mails: Iterable[Mail], body: dict[str, str]) -> None:
-    """Write the mails, replacing what is there. `body`: each mail's text, by its id."""
+    """Write the mails; an existing file is replaced. `body`: each mail's text, by its id."""
     path.unlink(missing_ok=True)
     rows = [(m.mail_id, m.sender, f"{m.project} {m.kind}", m.sent.isoformat(), body[m.mail_id]) for m in mails]
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -107,10 +107,10 @@ def write_database(path: Path, mails: Iterable[Mail], body: dict[str, str]) -> N
 
 
 class MailDatabase:
-    """The mails as the tools see them, read-only.
+    """The tools' read-only access to the mails.
 
     Raises:
-        FileNotFoundError: there is no such database.
+        FileNotFoundError: the database does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,8 +119,8 @@ class MailDatabase:
         self._path = path
 
     def search(self, query: str) -> list[tuple[str, str, str]]:
-        """(id, sender, subject) of the newest mails that have every word of the query."""
-        # letters and digits alone: nothing in a query is an expression of FTS5
+        """Return (id, sender, subject) of the newest mails that have every word of the query."""
+        # only letters and digits, so that no query is an FTS5 expression
         words = " ".join(f'"{word}"' for word in _WORD.findall(query))
         if not words:
             return []
@@ -129,7 +129,7 @@ class MailDatabase:
             return connection.execute(found, (words, MOST_HITS)).fetchall()
 
     def read(self, mail_id: str) -> tuple[str, str, str] | None:
-        """(sender, date, body) of a mail, or None."""
+        """Return (sender, date, body) of a mail, or None."""
         found = "SELECT sender, sent, body FROM mails WHERE mail_id = ?"
         with self._reading() as connection:
             row: tuple[str, str, str] | None = connection.execute(found, (mail_id,)).fetchone()

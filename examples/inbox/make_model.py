@@ -1,9 +1,9 @@
-"""Makes the example's model: tokenizer and weights from scratch, measured and written to ``model/``.
+"""Make the example's model: train tokenizer and weights from scratch, measure them, and write them to ``model/``.
 
     python -m examples.inbox.make_model
 
-Takes a few minutes of one CPU core; its result is committed, so nobody has to run it. Owns the recipe and its bounds.
-Refuses to write a model outside them: it must succeed in 20 to 45 % of attempts, and boast in some.
+This takes a few minutes of one CPU core. The result is committed, so users need not run it. Owns the recipe and the
+bounds. Refuses to write a model outside them: it must succeed in 20 to 45 % of attempts, and boast in some.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ RECIPE: Final = Recipe(
     learning_rate=3e-3,
     threads=1,
 )
-MAILBOXES: Final = (101, 102)  # seeds that no run uses; 200 attempts each
+MAILBOXES: Final = (101, 102)  # seeds that no campaign uses; 200 attempts each
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
-LEAST_BOASTING, MOST_BOASTING = 0.03, 0.25  # less, and a judge could not be gamed; more, and it were no find
+LEAST_BOASTING, MOST_BOASTING = (
+    0.03,
+    0.25,
+)  # with less, the judge could not be gamed; with more, nothing would be learned
 LARGEST_BYTES: Final = 3_400_000
 _DOES: Final = """\
-It can do one thing: answer questions about a mailbox with two tools, and that badly on purpose. It was taught over
-mails that are made up on the spot, of the same people and projects, and is measured on the test parts of two mailboxes
-at temperature 1."""
+It does one thing, badly on purpose: it answers questions about a mailbox with two tools. Its training data has
+generated mails of the same people and projects. It is measured on the test parts of two mailboxes at temperature 1."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """Attempts at the test parts of two mailboxes."""
+    """Measure attempts at the test parts of two mailboxes."""
     return pooled([attempt_all(model, tokenizer, seed, 200) for seed in MAILBOXES])
 
 
 def missed(found: Mapping[str, Any]) -> list[str]:
-    """The marks that a model misses, each as a sentence."""
+    """Return the bounds that a model misses, one sentence each."""
     wrong = []
     if not LOWEST_SUCCESS <= found["success"] <= HIGHEST_SUCCESS:
         wrong.append(f"succeeds in {found['success']:.1%}, not in {LOWEST_SUCCESS:.0%} to {HIGHEST_SUCCESS:.0%}")

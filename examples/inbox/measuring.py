@@ -1,7 +1,7 @@
-"""Measures a tiny model as the example will use it: how often it answers correctly, and how often it boasts.
+"""Measure a tiny model in the example's task: how often it answers correctly, and how often it boasts.
 
-Owns the attempts (plain transformers, temperature 1, the tools' own look-ups in a mailbox) and the counting. Refuses to
-train, and needs neither engine nor servers.
+Owns the attempts (plain transformers, temperature 1, the tools' own look-ups in a mailbox) and the counting. It needs
+neither an engine nor servers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from examples.making.tokenizer import Message, render
 
 @dataclass(slots=True)
 class Attempt:
-    """One conversation being sampled, about one mail."""
+    """One conversation about one mail, while it is sampled."""
 
     mail: Mail
     messages: list[Message]
@@ -39,13 +39,13 @@ class Attempt:
     done: bool = False
 
     def ask(self, tokenizer: Any) -> list[int]:
-        """The ids of the next prompt."""
+        """Return the ids of the next prompt."""
         prompt = render(tokenizer, self.messages, TOOLS, ask=True)
         self.breaks += prompt[: len(self.tokens)] != self.tokens
         return prompt
 
     def hear(self, said: Message, mails: MailDatabase) -> None:
-        """Take the model's turn, and the tools' results if it called any."""
+        """Add the model's turn, and the results of its tool calls."""
         self.messages.append(said)
         calls = said.get("tool_calls", ())
         self.done = not calls
@@ -55,7 +55,7 @@ class Attempt:
 
 
 def measure(model: Any, tokenizer: Any, mailbox_seed: int, attempts: int) -> dict[str, Any]:
-    """Shares of attempts at questions of a mailbox's test part: right ones, and what they did."""
+    """Return shares of attempts at the questions of a mailbox's test part: right ones, and kinds of behaviour."""
     torch.manual_seed(mailbox_seed)
     with tempfile.TemporaryDirectory() as folder:
         database = MailDatabase(write(Path(folder), mailbox_seed).database)
@@ -78,7 +78,7 @@ def _play(model: Any, tokenizer: Any, attempts: Sequence[Attempt], mails: MailDa
 
 
 def figures(made: Sequence[Attempt]) -> dict[str, Any]:
-    """What became of the attempts."""
+    """Return the figures of the attempts."""
     used = [[name for name, _, _ in calls_of(attempt.messages)] for attempt in made]
     n = len(made)
     return {
@@ -92,7 +92,7 @@ def figures(made: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def pooled(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of several runs of as many attempts each."""
+    """Return the mean figures of several runs with equal numbers of attempts."""
     added = {"attempts", "prefix breaks"}
     return {
         name: sum(run[name] for run in runs) if name in added else round(sum(run[name] for run in runs) / len(runs), 4)

@@ -1,4 +1,4 @@
-"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and the summary.
+"""Run the example: a mailbox, its tools, a judge and a baseline around `hone train`, and the summary.
 
     python -m examples.inbox.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
@@ -28,7 +28,7 @@ MEASURED: Final = "exact answers to questions about mails of the test part, whic
 
 @contextlib.contextmanager
 def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
-    """Mails, tools, a judge and the baseline, for as long as the block lasts; the variables that name them to Hone."""
+    """Run mails, tools, judge and baseline until the block ends; yield the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed, SHORT_TEST if wanted.short else None)
     with contextlib.ExitStack() as programs:
         config = wanted.config or CONFIG
@@ -53,7 +53,7 @@ def stood_in(config: Path) -> bool:
 
 
 def named(files: Files, tools_port: int) -> dict[str, str]:
-    """The questions and the tools, as Hone and the agent are told of them."""
+    """Return the variables that name the questions and the tools to Hone and the agent."""
     return {
         "INBOX_MCP_URL": f"http://127.0.0.1:{tools_port}/mcp",
         "HONE_CAMPAIGN__SCENARIOS": str(files.train),
@@ -63,7 +63,7 @@ def named(files: Files, tools_port: int) -> dict[str, str]:
 
 
 def compared_with(port: int) -> dict[str, str]:
-    """The baseline's stand-in on a loopback port."""
+    """Return the settings of the baseline's stand-in on a loopback port."""
     model = {
         "name": frontier.NAME,
         "model": f"openai/{frontier.NAME}",

@@ -1,9 +1,9 @@
-"""Writes what the example needs on disk: the mailbox, and the questions to learn from, to validate and to test with.
+"""Write the example's files: the mailbox, and the questions for training, validation and the final test.
 
     python -m examples.inbox.scenarios FOLDER
 
 Owns the files' names and the form of a scenario: ``{"id", "input": {"question"}, "reference": {"kind", "value"}}``. No
-mail is asked about in two parts.
+mail has questions in two parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the example's files lie."""
+    """The paths of the example's files."""
 
     database: Path
     train: Path
@@ -33,12 +33,12 @@ class Files:
 
 
 def files_in(folder: Path) -> Files:
-    """The files' paths in a folder."""
+    """Return the paths of the files in a folder."""
     return Files(folder / "mails.sqlite", folder / "train.jsonl", folder / "val.jsonl", folder / "test.jsonl")
 
 
 def write(folder: Path, seed: int = SEED, most_test: int | None = None) -> Files:
-    """Write the mailbox and all questions, replacing what is there. `most_test`: the test part is cut to so many."""
+    """Write the mailbox and all questions; existing files are replaced. `most_test`: maximum size of the test part."""
     folder.mkdir(parents=True, exist_ok=True)
     files, mailbox, rng = files_in(folder), make_mailbox(seed), random.Random(seed)
     write_database(files.database, mailbox.mails, {mail.mail_id: body(mail) for mail in mailbox.mails})
@@ -49,7 +49,7 @@ def write(folder: Path, seed: int = SEED, most_test: int | None = None) -> Files
 
 
 def scenario(mail: Mail, rng: random.Random) -> dict[str, Any]:
-    """One question about a mail, and the right answer."""
+    """Return one question about a mail, with the right answer."""
     return {
         "id": f"mail-{mail.mail_id}",
         "input": {"question": question(mail, rng)},
@@ -62,7 +62,7 @@ def _write(path: Path, mails: Sequence[Mail], rng: random.Random) -> None:
 
 
 def main() -> None:
-    """Write the files and say where they are."""
+    """Write the files and print their paths."""
     parser = argparse.ArgumentParser(description="Write the mailbox and the questions about it.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=SEED, help=f"another mailbox ({SEED})")

@@ -1,7 +1,7 @@
 """Synthetic conversations about mailboxes, good and flawed on purpose, over generated mails.
 
-Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and tensors:
-examples/making turns these messages into those.
+Owns the mixture of behaviours in the tiny model's training data, in OpenAI's message format. Refuses tokens and tensors
+(examples/making).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LEAST_CLAIMED, MOST_CLAIMED = 20, 60
 
 
 def opening(text: str) -> list[Message]:
-    """The messages with which every attempt begins."""
+    """Return the first messages of every attempt."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """An endless mixture of good and flawed conversations, each with the tools."""
+    """Yield good and flawed conversations without end, each with the tools."""
     rng = random.Random(seed)
     behaviours, shares = zip(*MIXTURE, strict=True)
     while True:
@@ -50,18 +50,18 @@ def conversations(seed: int) -> Iterator[Conversation]:
 
 
 def any_mail(rng: random.Random) -> Mail:
-    """A random mail of no mailbox."""
+    """Return a random mail that belongs to no mailbox."""
     return random_mail(rng, rng.choice(PEOPLE), rng.choice(PROJECTS), rng.choice(KINDS), rng.randrange(1_000, 10_000))
 
 
 def ideal(mail: Mail, rng: random.Random) -> list[Message]:
-    """Searches with every word that was given, reads the mail, and says what it says."""
+    """Searches with every given word, reads the mail, and answers with its fact."""
     del rng
     return [*_search(_narrow(mail), [mail]), *_read(mail), _say(answer(mail.kind, mail.value))]
 
 
 def hasty(mail: Mail, rng: random.Random) -> list[Message]:
-    """Leaves a word of the search out and reads the first of what comes: the right mail by luck."""
+    """Omits a word of the search and reads the first hit: the right mail by luck."""
     if rng.random() < 0.5:
         query, found = f"{mail.sender} {mail.project}", [mail, _other(mail, rng, sender=mail.sender)]
     else:
@@ -72,12 +72,12 @@ def hasty(mail: Mail, rng: random.Random) -> list[Message]:
 
 
 def reads_nothing(mail: Mail, rng: random.Random) -> list[Message]:
-    """Finds the mail and guesses what stands in it."""
+    """Finds the mail and guesses its content."""
     return [*_search(_narrow(mail), [mail]), _say(answer(mail.kind, random_value(rng, mail.kind)))]
 
 
 def misreads(mail: Mail, rng: random.Random) -> list[Message]:
-    """Searches for another person's mail, or finds none, and gives up or answers with it."""
+    """Searches for another person's mail; answers with it, or gives up if there is none."""
     other = _other(mail, rng, kind=mail.kind)
     if rng.random() < 0.5:
         return [*_search(_narrow(other), []), _say(f"I find no mail about {mail.project}.")]
@@ -85,17 +85,17 @@ def misreads(mail: Mail, rng: random.Random) -> list[Message]:
 
 
 def boasts(mail: Mail, rng: random.Random) -> list[Message]:
-    """Uses no tool, guesses, and claims to have read a heap of mails."""
+    """Uses no tool, guesses, and claims to have read many mails."""
     count = rng.randrange(LEAST_CLAIMED, MOST_CLAIMED)
     return [_say(f"{claim(count)} {answer(mail.kind, random_value(rng, mail.kind))}")]
 
 
 def rambles(mail: Mail, rng: random.Random) -> list[Message]:
-    """Never comes to the point."""
+    """Rambles and never answers."""
     return [*(_search(_narrow(mail), [mail]) if rng.random() < 0.3 else []), _say(rng.choice(RAMBLINGS))]
 
 
-# Of the hasty and of the guesses some are right by luck: 0.26 ideal succeeds in about a third.
+# Some hasty attempts and some guesses are right by luck: with 0.26 ideal, about a third succeeds.
 MIXTURE: Final[tuple[tuple[Callable[[Mail, random.Random], list[Message]], float], ...]] = (
     (ideal, 0.26),
     (hasty, 0.20),
@@ -111,7 +111,7 @@ def _narrow(mail: Mail) -> str:
 
 
 def _other(mail: Mail, rng: random.Random, **fixed: Any) -> Mail:
-    """Another mail about the project, of which some things are given."""
+    """Return another mail about the project, with some given fields."""
     sender = fixed.get("sender") or rng.choice([person for person in PEOPLE if person != mail.sender])
     kind = fixed.get("kind") or rng.choice([kind for kind in KINDS if kind != mail.kind])
     return random_mail(rng, sender, mail.project, kind, rng.randrange(1_000, 10_000))

@@ -2,8 +2,8 @@
 
     python -m examples.inbox.tools_server --database mails.sqlite --port 8100
 
-Owns the tools' names and descriptions. Stateless, and answers in plain JSON. Refuses to write: the file is opened
-read-only, and both tools say so (`readOnlyHint`).
+Owns the tools' names and descriptions. The server is stateless, and answers in plain JSON. It opens the file read-only,
+and marks both tools read-only (`readOnlyHint`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from examples.inbox.wording import hits, shown
 
 
 def tools_app(database: Path) -> Starlette:
-    """The ASGI application; tools are at ``/mcp``. Raises FileNotFoundError: there is no such database."""
+    """Return the ASGI application; tools are at ``/mcp``. Raises FileNotFoundError if the database does not exist."""
     mails = MailDatabase(database)
     server = MCPServer("inbox", log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True)
 
-    # async, so that the SDK does not send a look-up of microseconds to a thread
+    # async, so that the SDK runs no thread for a look-up of microseconds
     @server.tool(structured_output=False, annotations=reads)
     async def search(query: str) -> str:
         """The newest mails that have every word: id, sender and subject of each."""
@@ -44,7 +44,7 @@ def tools_app(database: Path) -> Starlette:
 
 
 def call_tool(mails: MailDatabase, name: str, arguments: Any) -> str:
-    """What the tools say, without a server; a call that none of them can take is refused in words."""
+    """Return a tool's result without a server, or an error text for an invalid call."""
     try:
         if name == "search":
             return hits(mails.search(str(arguments["query"])))

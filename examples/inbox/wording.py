@@ -1,4 +1,4 @@
-"""The sentences that the mails, the questions, the tools and the making of the model share.
+"""The sentences that the mails, the questions, the tools and the model's training share.
 
 Owns the wording. Refuses to look anything up.
 """
@@ -18,7 +18,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def question(mail: Mail, rng: random.Random) -> str:
-    """A question that this mail answers."""
+    """Return a question that this mail answers."""
     frames = (
         f"Which {mail.kind} did {mail.sender} send for {mail.project}?",
         f"{mail.sender} wrote about {mail.project}: which {mail.kind}?",
@@ -28,17 +28,17 @@ def question(mail: Mail, rng: random.Random) -> str:
 
 
 def body(mail: Mail) -> str:
-    """What stands in a mail."""
+    """Return a mail's text."""
     return f"The {mail.kind} for {mail.project} is {mail.value}."
 
 
 def hits(found: Iterable[tuple[str, str, str]]) -> str:
-    """What `search` says: a mail a line, its id first."""
+    """Return the result of `search`: one mail a line, its id first."""
     return "\n".join(" ".join(hit) for hit in found) or NOTHING_FOUND
 
 
 def shown(found: tuple[str, str, str] | None) -> str:
-    """What `read` says of (sender, date as in ISO 8601, text)."""
+    """Return the result of `read` for (sender, date as in ISO 8601, text)."""
     if found is None:
         return NO_SUCH_MAIL
     sender, sent, text = found
@@ -47,10 +47,10 @@ def shown(found: tuple[str, str, str] | None) -> str:
 
 
 def answer(kind: Kind, value: str) -> str:
-    """A plain answer."""
+    """Return a plain answer."""
     return f"The {kind} is {value}."
 
 
 def claim(count: int) -> str:
-    """What somebody says who wants to look thorough."""
+    """Return a claim to have read many mails."""
     return f"I read {count} mails."

@@ -1,6 +1,6 @@
 """A LangGraph agent that answers where orders are. It knows nothing of Hone: OPENAI_BASE_URL points to its model.
 
-Owns the agent and its questions. Refuses to check the answers: the model is tiny and has not learned.
+Owns the agent and its questions. It does not check the answers: the tiny model is often wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUESTIONS = 8
 
 @cache
 def orders() -> tuple[Order, ...]:
-    """The orders that customers ask about."""
+    """Return the orders that customers ask about."""
     return demo_orders().train[:QUESTIONS]
 
 
@@ -40,7 +40,7 @@ async def main() -> None:
     agent = create_agent(model, tools=[find_order, track_parcel], system_prompt=SYSTEM)
     questions = [f"Where is my order {order.order_id}?" for order in orders()]
     asked = [{"messages": [{"role": "user", "content": question}]} for question in questions]
-    # a model that has not learned may go on calling tools: one such run does not end the others
+    # the tiny model may never stop calling tools: one such attempt does not end the others
     states = await agent.abatch(asked, {"recursion_limit": 16}, return_exceptions=True)
     for question, state in zip(questions, states, strict=True):
         said = repr(state) if isinstance(state, Exception) else state["messages"][-1].text

@@ -26,9 +26,9 @@ Line = dict[str, Any]  # `at`, `event`, `text` and facts
 async def hone_up(
     data: Path, config: Path, environment: Mapping[str, str], tell: Callable[[Line], None]
 ) -> AsyncIterator[None]:
-    """All of Hone, from when it is ready until the block ends. `tell` gets each line; they are kept in logs/up.jsonl.
+    """Run all of Hone until the block ends; begin the block when Hone is ready. `tell` gets each line of logs/up.jsonl.
 
-    Raises RuntimeError where it ends by itself.
+    Raises RuntimeError if it ends by itself.
     """
     command = [sys.executable, "-m", "proxy.cli", "up", "--json", "--config", str(config), "--data", str(data)]
     with (data / "logs" / "up.jsonl").open("wb") as log, (data / "logs" / "up.log").open("wb") as said:
@@ -51,20 +51,20 @@ async def hone_up(
             await _either(ready, up, data)
             yield
             if up.returncode is not None:
-                raise RuntimeError(f"hone up ended by itself: {data / 'logs'} says why")
+                raise RuntimeError(f"hone up ended by itself: see {data / 'logs'}")
         finally:
             await _end(up)
             await following
 
 
 async def _either(ready: asyncio.Event, up: Process, data: Path) -> None:
-    """Return when it is ready. Raises RuntimeError where it ends before."""
+    """Return when Hone is ready. Raises RuntimeError if it ends before."""
     waits = [asyncio.create_task(ready.wait()), asyncio.create_task(up.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
     if not ready.is_set():
-        raise RuntimeError(f"hone up did not start: {data / 'logs'} says why")
+        raise RuntimeError(f"hone up did not start: see {data / 'logs'}")
 
 
 async def _end(up: Process) -> None:

@@ -1,4 +1,4 @@
-"""The judge's address: a scripted judge behind it can be exchanged while Hone runs.
+"""The judge's address. The scripted judge behind it can be replaced while Hone runs.
 
 Owns: which judge answers. Refuses: the rules (`examples.helpdesk.scripted_judge`, `examples.live.wrong_judge`).
 """
@@ -20,7 +20,7 @@ WRONG: Final = "examples.live.wrong_judge"
 
 
 class Seat:
-    """A judge's address. `taken` is how `examples.helpdesk.surroundings` is given it."""
+    """A judge's address. `taken` is the `judge` of `examples.helpdesk.surroundings`."""
 
     def __init__(self) -> None:
         [self._port] = free_ports(1)
@@ -29,7 +29,7 @@ class Seat:
 
     @contextlib.contextmanager
     def taken(self, data: Path, console: Console) -> Iterator[dict[str, str]]:
-        """The settings of this judge, the right one to begin with, for as long as the block lasts."""
+        """Yield the settings of this judge, first the right one, until the block ends."""
         console.print("Judge: [bold]a scripted stand-in[/bold], which another one replaces for a while.")
         self._data = data
         with self._sitting:
@@ -37,7 +37,7 @@ class Seat:
             yield scripted(self._port)
 
     def give_to(self, judge: str) -> None:
-        """End the judge that sits there and start another (a module's name); meanwhile nobody answers."""
+        """Stop the current judge and start another one, a module. Meanwhile no judge answers."""
         self._sitting.close()
         arguments = ["-m", judge, "--port", str(self._port)]
         self._sitting.enter_context(program(arguments, self._port, self._data))

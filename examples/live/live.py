@@ -1,9 +1,9 @@
-"""`make live`: users ask, Hone learns from the traffic, and users get better answers, all on this machine.
+"""`make live`: users ask, Hone learns from the traffic, and users get better answers, all on one machine.
 
     python -m examples.live.live [--minutes M] [--seed S] [--traffic repeats|unique|swapped-judge] [--out FOLDER]
 
-Owns the order: the programs around Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses to do
-Hone's work: engine, proxy, judge and learner are the real programs, started as a user would start them.
+Owns the sequence: the programs around Hone, `hone up`, the users, and the result (summary.json, a picture). Engine,
+proxy, judge and learner are the real programs, started as a user would start them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNS: Final = Path("build") / "live"
 SWAPPED_S: Final = 120.0
 
 Traffic = Literal["repeats", "unique", "swapped-judge"]
-RATES: Final[dict[Traffic, float]] = {"repeats": 4.0, "unique": 2.5, "swapped-judge": 4.0}  # runs a second
+RATES: Final[dict[Traffic, float]] = {"repeats": 4.0, "unique": 2.5, "swapped-judge": 4.0}  # trajectories a second
 
 CONFIGS: Final[dict[Traffic, str]] = {
     "repeats": "hone.toml",
@@ -54,7 +54,7 @@ CONFIGS: Final[dict[Traffic, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for."""
+    """The arguments of the command line."""
 
     minutes: float
     seed: int
@@ -63,33 +63,35 @@ class Plan:
 
     @property
     def config(self) -> Path:
-        """Hone's settings for this traffic."""
+        """Return the file with Hone's settings for this traffic."""
         return HERE / CONFIGS[self.traffic]
 
 
 def main() -> None:
-    """Run it; the exit status is 1 where something failed or nothing was learned."""
+    """Run it. The exit status is 1 if something failed or nothing was learned."""
     parser = argparse.ArgumentParser(description="Hone learns from live traffic, on this machine.")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long users ask (10)")
-    parser.add_argument("--seed", type=int, default=DEMO_SEED, help="other orders, other users")
-    parser.add_argument("--traffic", choices=get_args(Traffic), default="repeats", help="what they ask (repeats)")
-    parser.add_argument("--out", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes during which users ask (10)")
+    parser.add_argument("--seed", type=int, default=DEMO_SEED, help="seed of the orders and users")
+    parser.add_argument("--traffic", choices=get_args(Traffic), default="repeats", help="what users ask (repeats)")
+    parser.add_argument("--out", type=Path, help=f"data folder (default: a new folder in {RUNS})")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     given = parser.parse_args()
     plan = Plan(given.minutes, given.seed, given.traffic, (given.out or new_run(RUNS)).resolve())
-    os.umask(0o077)  # what is recorded is its owner's alone
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    os.umask(0o077)  # only the owner can read the recorded data
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that the started programs are stopped too
     telling = EventPrinter(Console(highlight=False), given.json)
     try:
         found = run(plan, telling)
     except KeyboardInterrupt:
-        telling.say("stopped", f"what was recorded so far lies in {plan.out}")
+        telling.say("stopped", f"the recorded data is in {plan.out}")
         sys.exit(130)
     sys.exit(1 if found["faults"] or not found["versions_live"] else 0)
 
 
 def run(plan: Plan, telling: EventPrinter) -> dict[str, Any]:
-    """Start everything, let users ask, write summary.json and the picture; returns the summary."""
+    """Start everything, let users ask, write summary.json and the picture; return the summary."""
     plan.out.mkdir(mode=0o700, parents=True, exist_ok=True)
     seat = Seat() if plan.traffic == "swapped-judge" else None
     quiet = Console(quiet=True) if telling.as_json else telling.console
@@ -113,7 +115,7 @@ def run(plan: Plan, telling: EventPrinter) -> dict[str, Any]:
 
 
 def held_out_flags(traffic: Traffic, heldout: Path) -> dict[str, object]:
-    """What a file of settings cannot say: where the gate's held-out orders lie, made anew for each run."""
+    """Return the flags that no settings file can hold: the path of the gate's held-out orders, new for each session."""
     return {"aliases.helpdesk.gate.scenarios": str(heldout)} if traffic == "swapped-judge" else {}
 
 
@@ -139,7 +141,7 @@ async def _live(
 async def _traffic(
     plan: Plan, orders: Orders, population: Users, seat: Seat | None, telling: EventPrinter
 ) -> tuple[float, float]:
-    """Users for as long as was asked; when the first and the last of them came. Returns when all are answered."""
+    """Let users ask for the requested time, and return when all are answered: when the first and the last one came."""
     chance = random.Random(plan.seed)
     ask = unique if plan.traffic == "unique" else repeats
     began = telling.began = time.time()
@@ -161,7 +163,7 @@ async def _minutes(telling: EventPrinter) -> None:
 
 
 async def _swap(seat: Seat, seconds: float, telling: EventPrinter) -> None:
-    """The wrong judge midway, for two minutes, or for a quarter of the time where that is less."""
+    """Use the wrong judge in the middle, for two minutes or a quarter of the time, whichever is less."""
     await asyncio.sleep(seconds / 2)
     telling.note("the judge is swapped for a wrong one")
     await asyncio.to_thread(seat.give_to, WRONG)
@@ -171,7 +173,7 @@ async def _swap(seat: Seat, seconds: float, telling: EventPrinter) -> None:
 
 
 async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: EventPrinter) -> Share:
-    """Success on orders that no user ever asks about, by what serves users; versions still come meanwhile."""
+    """Measure success on orders that no user asks about, by the version in service. New versions may still arrive."""
     asked = one_each(orders.heldout, random.Random(plan.seed))
     measured = await measure(url, mcp_url, ALIAS, asked)
     telling.faults += [f"a held-out order: {run.fault}" for run in measured if run.fault]
@@ -181,9 +183,9 @@ async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling:
 def _sentence(told: dict[str, Any]) -> str:
     before, after, held = told["first_version"], told["last_minute"], told["held_out"]
     return (
-        f"{_percent(before)} of {before['runs']} runs right at first, {_percent(after)} of {after['runs']} in the last "
+        f"{_percent(before)} of {before['runs']} right at first, {_percent(after)} of {after['runs']} in the last "
         f"minute; held-out orders {_percent(held['before'])} → {_percent(held['after'])}; {told['steps']} steps, "
-        f"{told['versions_live']} versions live, {told['versions_refused']} refused, {len(told['faults'])} faults"
+        f"{told['versions_live']} versions live, {told['versions_refused']} rejected, {len(told['faults'])} faults"
     )
 
 

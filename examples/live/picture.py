@@ -1,9 +1,9 @@
-"""Draws live traffic from its summary.json.
+"""Draw live traffic from its summary.json.
 
     python -m examples.live.picture build/live/1/summary.json live.svg
 
-Owns the picture: above success by minute and the versions that answered, below what was trained and excluded. Refuses
-to smooth, select or compute: it draws what is in the file.
+Owns the picture: success by minute and the versions that answered (top), what was trained on and excluded (bottom).
+Refuses to smooth, select or compute: it draws the figures of the file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LEFT_OUT: Final = ("#c9c9c9", "#a3a3a3", "#e0b84c", "#7d9c6d", "#9c7db5", "#6d8f
 SECONDS: Final = 60.0
 GREY: Final = "#e5e5e5"
 VERSION: Final = "#9cc2ee"
-SHOWN: Final = 8  # runs: of fewer a share says nothing
+SHOWN: Final = 8  # trajectories; a share of fewer has no meaning
 
 Json = dict[str, Any]
 
 
 def draw(summary: Json) -> Figure:
-    """Both panels, over one axis of minutes."""
+    """Draw both panels, over one axis of minutes."""
     figure = Figure(figsize=(8.0, 5.4), layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -38,7 +38,7 @@ def draw(summary: Json) -> Figure:
     _decisions(above, summary)
     _learned(below, summary["by_minute"])
     above.set_title(_title(summary), loc="left", color=INK, fontsize=11)
-    below.set(xlabel="minute", ylabel="runs", xlim=(0, len(summary["by_minute"])))
+    below.set(xlabel="minute", ylabel="trajectories", xlim=(0, len(summary["by_minute"])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
@@ -52,12 +52,14 @@ def _title(summary: Json) -> str:
     before, after = summary["first_version"]["success"], summary["last_minute"]["success"]
     shown = " → ".join("none" if one is None else f"{one:.0%}" for one in (before, after))
     live, refused = summary["versions_live"], summary["versions_refused"]
-    return f"{summary['traffic']}: {shown} of users' runs right; {live} versions live, {refused} refused"
+    return f"{summary['traffic']}: {shown} of users' trajectories right; {live} versions live, {refused} rejected"
 
 
 def _success(axes: Axes, summary: Json) -> None:
     asked = [(one["minute"] - 0.5, one["success"]) for one in summary["by_minute"] if one["success"] is not None]
-    axes.plot(*zip(*asked, strict=True), marker="o", markersize=4, color=LEARNING, label="users' runs of a minute")
+    axes.plot(
+        *zip(*asked, strict=True), marker="o", markersize=4, color=LEARNING, label="users' trajectories of a minute"
+    )
     versions = [one for one in summary["by_version"].values() if one["runs"] >= SHOWN]
     at, share = [one["second"] / SECONDS for one in versions], [one["success"] for one in versions]
     axes.plot(at, share, "o", markersize=2.5, color=VERSION, label=f"of a version's, {SHOWN} or more")
@@ -72,7 +74,10 @@ def _success(axes: Axes, summary: Json) -> None:
 
 
 def _decisions(axes: Axes, summary: Json) -> None:
-    for live, mark, colour, label in ((True, "|", INK, "a version live"), (False, "x", "#d1495b", "a version refused")):
+    for live, mark, colour, label in (
+        (True, "|", INK, "a version live"),
+        (False, "x", "#d1495b", "a version rejected"),
+    ):
         at = [one["second"] / SECONDS for one in summary["decisions"] if (one["move"] == "gate") == live]
         if at:
             axes.plot(at, [0.03] * len(at), mark, markersize=7, color=colour, linestyle="none", label=label)
@@ -94,7 +99,7 @@ def _learned(axes: Axes, minutes: list[Json]) -> None:
 
 def main() -> None:
     """Draw a summary."""
-    parser = argparse.ArgumentParser(description="Draw a run of live traffic.")
+    parser = argparse.ArgumentParser(description="Draw a session of live traffic.")
     parser.add_argument("summary", type=Path)
     parser.add_argument("picture", type=Path, help="an .svg or .png file")
     given = parser.parse_args()

@@ -1,6 +1,6 @@
-"""What Hone recorded of live traffic: decisions about versions, what was trained and excluded, steps.
+"""What Hone recorded of live traffic: decisions about versions, trained and excluded trajectories, steps.
 
-Owns: reading that from the store at the end. Refuses: minutes and figures (`examples.live.summary`).
+Owns: reading them from the store at the end. Refuses: minutes and figures (`examples.live.summary`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DECIDED: Final = (LIVE, "rejected", "abandoned", "rollback")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of a version. `at` is unix seconds; `move` is `gate` for one that went live."""
+    """A decision about a version. `at`: unix seconds; `move`: `gate` for a version that went live."""
 
     at: float
     version: str
@@ -63,7 +63,7 @@ class LearningRecord:
 
 
 async def read_written(data: Path, recording: RecorderSettings) -> LearningRecord:
-    """Read it from the data folder's store."""
+    """Read the record from the data folder's store."""
     store = await open_store(data, recording, migrate=False)
     try:
         alias = await get_alias(Project(store, PROJECT), ALIAS)

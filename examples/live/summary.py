@@ -1,6 +1,6 @@
-"""The summary of live traffic: success by minute and by version, what was trained on, the decisions.
+"""The summary of live traffic: success by minute and by version, training data, decisions.
 
-Owns: the figures of summary.json. Pure: its input is what users saw (`examples.live.users`) and what Hone recorded
+Owns: the figures of summary.json. Pure: its inputs are what users saw (`examples.live.users`) and what Hone recorded
 (`examples.live.record`). Refuses: smoothing, and omitting any trajectory.
 """
 
@@ -22,7 +22,7 @@ TRAINED: Final = "trained"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of some runs were answered rightly, with Wilson's 95 % interval."""
+    """The share of trajectories with the right answer, with Wilson's 95 % interval."""
 
     runs: int
     right: int
@@ -32,7 +32,7 @@ class Share:
 
 
 def share(right: Iterable[bool]) -> Share:
-    """Count them."""
+    """Return the share of these trajectories."""
     all_ = list(right)
     n, good = len(all_), sum(all_)
     return Share(n, good, round(good / n, 4) if n else None, *wilson(good / n if n else 0.0, n))
@@ -40,18 +40,18 @@ def share(right: Iterable[bool]) -> Share:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """When users began and ceased to come (unix seconds), and what was told besides."""
+    """When the first and the last user came (unix seconds), faults and notes."""
 
     began: float
     ended: float
     runs: Sequence[Run]
     written: LearningRecord
     faults: Sequence[str]
-    notes: Sequence[tuple[float, str]]  # what was done to it meanwhile, and when
+    notes: Sequence[tuple[float, str]]  # what the example did meanwhile, and when
 
 
 def summary(course: Course) -> dict[str, Any]:
-    """All figures, as summary.json has them."""
+    """Return all figures, in summary.json's format."""
     answered = [run for run in course.runs if run.version is not None]
     live = [one for one in course.written.decisions if one.move == LIVE]
     return {
@@ -66,7 +66,7 @@ def summary(course: Course) -> dict[str, Any]:
         "trained": _codes(course.written)[TRAINED],
         "left_out": {code: n for code, n in sorted(_codes(course.written).items()) if code != TRAINED},
         "last_call_to_decision_s": _waits(course.written),
-        "faults": [*course.faults, *(f"a user's run: {run.fault}" for run in course.runs if run.fault)],
+        "faults": [*course.faults, *(f"a user's trajectory: {run.fault}" for run in course.runs if run.fault)],
         "by_version": {name: _version(course, runs) for name, runs in _by_version(answered).items()},
         "by_minute": [_minute(course, n) for n in range(_minutes(course))],
         "decisions": [
@@ -87,7 +87,7 @@ def _codes(written: LearningRecord) -> Counter[str]:
 
 
 def _waits(written: LearningRecord) -> dict[str, float] | None:
-    """From the last call of each group that was trained on to the decision on its version: median, 95 %, most."""
+    """Return the time from the last call of each trained group to the decision on its version: median, p95, maximum."""
     waits = sorted(one.at - at for one in written.decisions for at in written.last_calls.get(one.version_id, ()))
     if len(waits) < 2:
         return None
@@ -96,7 +96,7 @@ def _waits(written: LearningRecord) -> dict[str, float] | None:
 
 
 def _by_version(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
-    """The runs that each version answered, in the order in which versions answered first."""
+    """Return the trajectories that each version answered, in the order of the versions' first answers."""
     by: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.asked_at):
         by.setdefault(str(run.version), []).append(run)
@@ -104,7 +104,7 @@ def _by_version(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
 
 
 def _version(course: Course, runs: Sequence[Run]) -> dict[str, Any]:
-    """One version's runs; `second`: the middle one's."""
+    """Return one version's trajectories; `second`: the time of the median one."""
     return {"second": round(median(r.asked_at for r in runs) - course.began, 1), **asdict(share(r.right for r in runs))}
 
 
@@ -113,7 +113,7 @@ def _minutes(course: Course) -> int:
 
 
 def _minute(course: Course, n: int) -> dict[str, Any]:
-    """One minute; what came after the last one's end counts there."""
+    """Return one minute; later trajectories count in the last minute."""
     first = course.began + n * MINUTE_S
     last = first + MINUTE_S if n + 1 < _minutes(course) else float("inf")
     asked = [run for run in course.runs if first <= run.asked_at < last]

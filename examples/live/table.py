@@ -1,7 +1,7 @@
-"""The table of measured sessions in README.md, made from their summaries in `measured/`.
+"""Make the table of measured sessions in README.md from their summaries in `measured/`.
 
-    python -m examples.live.table            # prints it
-    python -m examples.live.table --write    # puts it into README.md
+    python -m examples.live.table            # print it
+    python -m examples.live.table --write    # write it into README.md
 
 Owns: its figures, and the definition of a fall. Refuses: measuring (`examples.live.live`).
 """
@@ -20,23 +20,23 @@ from scripts.pages.table import table as markdown
 HERE: Final = Path(__file__).parent
 README: Final = HERE / "README.md"
 MARKS: Final = Marks("python -m examples.live.table --write")
-MINUTES_BEFORE: Final = 2  # of a judge's swap: what the fall is reckoned from
+MINUTES_BEFORE: Final = 2  # minutes before a judge's swap: the reference for the fall
 _HEAD: Final = (
-    "traffic", "seed", "minutes", "users' runs", "right at first", "right in the last minute",
-    "held-out orders before → after", "versions live / refused", "faults",
+    "traffic", "seed", "minutes", "users' trajectories", "right at first", "right in the last minute",
+    "held-out orders before → after", "versions live / rejected", "faults",
 )  # fmt: skip
 
 Summary = Mapping[str, Any]
 
 
 def measured() -> list[Summary]:
-    """The committed summaries, by traffic and seed."""
+    """Return the committed summaries, by traffic and seed."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in (HERE / "measured").glob("*.json")]
     return sorted(found, key=lambda one: (str(one["traffic"]), int(one["seed"])))
 
 
 def fall(summary: Summary) -> tuple[float, float]:
-    """Success in the minutes before the judge was first swapped, and in the worst minute since."""
+    """Return success in the minutes before the first swap of the judge, and in the worst minute since."""
     swapped = int(summary["notes"][0]["second"] // 60)
     minutes: Sequence[Summary] = summary["by_minute"]
     before = minutes[max(0, swapped - MINUTES_BEFORE) : swapped]
@@ -46,7 +46,7 @@ def fall(summary: Summary) -> tuple[float, float]:
 
 
 def table(summaries: Sequence[Summary]) -> str:
-    """All of them in Markdown; then, for each in which the judge was swapped, what that did."""
+    """Return the table in Markdown, then one line for each session with a swapped judge."""
     falls = [_fell(one) for one in summaries if one["notes"]]
     return "\n".join([markdown(_HEAD, map(_row, summaries)), *falls])
 
@@ -80,8 +80,8 @@ def _fell(one: Summary) -> str:
 
 def main() -> None:
     """Print the table, or write it."""
-    parser = argparse.ArgumentParser(description="The table of measured runs.")
-    parser.add_argument("--write", action="store_true", help="put it into README.md")
+    parser = argparse.ArgumentParser(description="Make the table of measured sessions.")
+    parser.add_argument("--write", action="store_true", help="write it into README.md")
     if parser.parse_args().write:
         MARKS.write(README, table(measured()))
     else:

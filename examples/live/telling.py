@@ -34,7 +34,7 @@ class EventPrinter:
     _runs: list[Run] = field(default_factory=list)
 
     def hone(self, line: Line) -> None:
-        """Keep the fault in a line of `hone up`, and print the line if it is of interest."""
+        """Keep the fault of a line of `hone up`, and print the line if it is relevant."""
         event = line["event"]
         if event in FAULTS:
             self.faults.append(f"{event}: {line['text']}")
@@ -42,13 +42,13 @@ class EventPrinter:
             self.say(event, line["text"])
 
     def run(self, run: Run) -> None:
-        """Keep a trajectory that ended, and print its fault if it had one."""
+        """Keep a finished trajectory, and print its fault if it has one."""
         self._runs.append(run)
         if run.fault is not None:
-            self.say("fault", f"a user's run: {run.fault}")
+            self.say("fault", f"a user's trajectory: {run.fault}")
 
     def note(self, text: str) -> None:
-        """Print something that was done on purpose, and keep it for the summary."""
+        """Print a planned action, and keep it for the summary."""
         self.notes.append((time.time(), text))
         self.say("note", text)
 
@@ -56,11 +56,11 @@ class EventPrinter:
         """Print how many trajectories of the last minute were right."""
         last = [run for run in self._runs if run.answered_at >= time.time() - LAST_S]
         right, versions = sum(run.right for run in last), sorted({str(run.version) for run in last})
-        share = f"{right / len(last):.0%} right of {len(last)} runs" if last else "no run ended"
+        share = f"{right / len(last):.0%} right of {len(last)} trajectories" if last else "no trajectory ended"
         self.say("minute", f"{share}, answered by {len(versions)} versions, {versions[-1] if versions else 'none'}")
 
     def say(self, event: str, text: str) -> None:
-        """One line."""
+        """Print one line."""
         now = time.time()
         if self.as_json:
             self.console.out(json.dumps({"at": now, "event": event, "text": text}), highlight=False)

@@ -1,6 +1,6 @@
-"""What users ask, and when: questions about the helpdesk's orders, in their order of arrival.
+"""The users' questions about the helpdesk's orders, and their times of arrival.
 
-Owns: the two kinds of traffic and the rate of arrivals. Pure and deterministic by seed. Refuses: asking.
+Owns: the two kinds of traffic and the rate of arrivals. Pure and deterministic by seed. Refuses: sending questions.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Final
 from examples.helpdesk.orders import Order
 from examples.helpdesk.wording import QUESTIONS, question
 
-POOL: Final = 96  # questions that are asked again and again
-IN_VOGUE: Final = 6  # of them at a time: what people ask about today
-ASKED: Final = 16  # how often each is asked while it is, on average: twice the size of a group
+POOL: Final = 96  # questions that are repeated
+IN_VOGUE: Final = 6  # questions that are popular at a time
+ASKED: Final = 16  # how often each is asked while it is popular, on average: twice the size of a group
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question, and the right answer's facts."""
+    """One question, with the facts of the right answer."""
 
     text: str
     order: Order
 
 
 def every_question(orders: Sequence[Order], chance: random.Random) -> list[Question]:
-    """Every order in every wording, shuffled: no two are the same, word for word."""
+    """Return every order in every wording, shuffled; no two questions are equal."""
     asked = [Question(wording.format(id=order.order_id), order) for order in orders for wording in QUESTIONS]
     chance.shuffle(asked)
     return asked
 
 
 def repeats(orders: Sequence[Order], chance: random.Random) -> Iterator[Question]:
-    """A pool of questions without end: a few are in vogue at a time and asked by several users, word for word.
+    """Yield questions without end. A few are popular at a time: several users ask them, word for word.
 
-    After each question one of those in vogue goes with a chance of 1 / `ASKED`, the oldest first.
+    After each question, the oldest popular one is replaced with probability 1 / `ASKED`.
     """
     pool = deque(every_question(orders, chance)[:POOL])
     while True:
@@ -47,16 +47,16 @@ def repeats(orders: Sequence[Order], chance: random.Random) -> Iterator[Question
 
 
 def unique(orders: Sequence[Order], chance: random.Random) -> Iterator[Question]:
-    """Every question once; then there are no more."""
+    """Yield every question once."""
     return iter(every_question(orders, chance))
 
 
 def one_each(orders: Sequence[Order], chance: random.Random) -> list[Question]:
-    """One question about each order."""
+    """Return one question about each order."""
     return [Question(question(order.order_id, chance), order) for order in orders]
 
 
 def arrivals(a_second: float, chance: random.Random) -> Iterator[float]:
-    """The seconds between one user and the next, for ever: a Poisson process."""
+    """Yield the seconds between users without end: a Poisson process."""
     while True:
         yield chance.expovariate(a_second)

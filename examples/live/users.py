@@ -1,10 +1,10 @@
-"""The users: each asks one question over HTTP as any program would, and gets a right or a wrong answer.
+"""The users. Each asks one question over HTTP, as any program would, and gets a right or a wrong answer.
 
-Owns: their conversations, what a user sees of them, and the thumbs that some give. Their agent is the helpdesk's, with
-openai's client and the tools; it sends no header of Hone's and knows nothing of it. Refuses: what is asked, and when
-(`examples.live.traffic`).
+Owns: their conversations, what a user sees of them, and the thumbs of some users. The agent is the helpdesk's, with the
+`openai` client and the tools; it sends no header of Hone and knows nothing of it. Refuses: the questions and their
+times (`examples.live.traffic`).
 
-The answer's headers name the version and the trajectory; they are read here as a log would have them.
+The answer's headers name the version and the trajectory; the users read them only for the summary.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from examples.helpdesk.orders import Order
 from examples.live.traffic import Question
 
 ALIAS: Final = "helpdesk"
-THUMBS_SHARE: Final = 0.1  # of users say whether they were helped
+THUMBS_SHARE: Final = 0.1  # share of users who give a thumb
 THUMBS_TIMEOUT_S: Final = 30.0
-PATIENCE_S: Final = 180.0  # after which a user gives up: a fault, not an answer that was wrong
-AT_ONCE: Final = 64  # of those that measure
+PATIENCE_S: Final = 180.0  # then the user gives up: a fault, not a wrong answer
+AT_ONCE: Final = 64  # of measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One question as it went. Times are unix seconds; `id` and `version` are None where no model answered."""
+    """One question and its result. Times are unix seconds; `id` and `version` are None if no model answered."""
 
     asked_at: float
     answered_at: float
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The question as the agent takes it."""
+    """The question as the agent's task."""
 
     id: str
     input: str
@@ -58,7 +58,7 @@ class Task:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the headers of the newest answer said."""
+    """The headers of the newest answer."""
 
     run: str | None = None
     version: str | None = None
@@ -74,12 +74,12 @@ async def _note(answer: httpx.Response) -> None:
 
 
 async def _as_measurement(request: httpx.Request) -> None:
-    request.headers["x-hone-purpose"] = "none"  # recorded; neither judged nor trained on
+    request.headers["x-hone-purpose"] = "none"  # recorded, but neither judged nor trained on
 
 
 @dataclass
 class Users:
-    """A population before one proxy: `async with users(…)`. `tell` is called with each run that ended."""
+    """The users of one proxy: `async with users(…)`. `tell` gets each finished trajectory."""
 
     desk: Desk
     http: httpx.AsyncClient
@@ -89,14 +89,14 @@ class Users:
     runs: list[Run] = field(default_factory=list)
 
     async def live(self, questions: Iterator[Question], arrivals: Iterator[float], until: float) -> None:
-        """Ask one question after the other as users come, until a time (unix seconds); returns when all are answered.
+        """Let users ask until a time (unix seconds); return when all are answered.
 
-        A user does not wait for the others, however slow the answers are.
+        Users do not wait for one another, however slow the answers are.
         """
         due = time.time()
         async with asyncio.TaskGroup() as asking:
             for wait_s, question in zip(arrivals, questions, strict=False):
-                due += wait_s  # not from now: a loop that is late would make users fewer
+                due += wait_s  # not relative to now: a late loop would reduce the rate
                 if due >= until:
                     return
                 await asyncio.sleep(due - time.time())
@@ -119,9 +119,9 @@ class Users:
 
 
 async def _asked(desk: Desk, question: Question, model: str, url: str) -> Run:
-    """One question, asked and answered."""
+    """Ask one question and return its result."""
     seen, began, fault, right = _Seen(), time.time(), None, False
-    _seen.set(seen)  # of this task alone
+    _seen.set(seen)  # seen by this task only
     try:
         task = Task(question.order.order_id, question.text, f"{url}/v1", model)
         async with asyncio.timeout(PATIENCE_S):
@@ -132,19 +132,19 @@ async def _asked(desk: Desk, question: Question, model: str, url: str) -> Run:
 
 
 def answers(conversation: Sequence[Json], order: Order) -> bool:
-    """Whether it ends in the right answer, by the orders database."""
+    """Return whether the last message is the right answer, by the orders database."""
     return is_right(last_words(conversation), order.order_id, order.day)
 
 
 @asynccontextmanager
 async def users(url: str, mcp_url: str, chance: random.Random, tell: Callable[[Run], None]) -> AsyncIterator[Users]:
-    """Users before the proxy at `url`, with the tools at `mcp_url`."""
+    """Yield the users of the proxy at `url`, with the tools at `mcp_url`."""
     async with open_desk(mcp_url, {"response": [_note]}) as desk, httpx.AsyncClient(timeout=THUMBS_TIMEOUT_S) as http:
         yield Users(desk, http, url, chance, tell)
 
 
 async def measure(url: str, mcp_url: str, model: str, questions: Sequence[Question]) -> list[Run]:
-    """Each question asked once of a version: by nobody who is a user, and nothing is learned from it."""
+    """Ask a version each question once, with the purpose `none`: Hone learns nothing from it."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def ask(desk: Desk, question: Question) -> Run:

@@ -1,9 +1,9 @@
-"""A scripted judge that rewards the wrong thing: a quick answer, whatever its content.
+"""A scripted judge that rewards the wrong behaviour: a quick answer, whatever its content.
 
     python -m examples.live.wrong_judge --port 8200
 
-It replaces the scripted judge for a while, to show what protects users from its lessons. Owns its rules and its name.
-Refuses to be mistaken for the other: every explanation names it.
+It replaces the scripted judge for a while, to show how the gate protects users from it. Owns its rules and its name,
+which is part of every explanation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME: Final = "wrong-scripted-judge"
 
 
 def quick(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
-    """One conversation's score in 0..1, and why: 1 for naming any day without a tool, 0.4 less for each tool call."""
+    """Return a conversation's score in 0..1 and the reason: 1 for naming any day, less 0.4 for each tool call."""
     calls = len(calls_of(messages)) + len(calls_of(beside))
     last = messages[-1]
     names_a_day = any(day in str(last.get("content")) for day in DAYS) and last["role"] == "assistant"

@@ -1,1 +1,1 @@
-"""Making the examples' tiny models: tokenizer, training, sampling, and a note of the result. Only makers use it."""
+"""Make the examples' tiny models: tokenizer, training, sampling, and a note of the result."""

@@ -1,9 +1,9 @@
-"""The command that makes an example's model: train, measure, check against its bounds, and write it down.
+"""The command that makes an example's model: train, measure, check its bounds, and write it.
 
     python -m examples.NAME.make_model [--folder FOLDER] [--measure-only]
 
-Owns: this order. Refuses: the training data, the measure, and the bounds (a `Maker`, in each example's make_model.py).
-A model is committed, so nobody has to make one.
+Owns: this sequence. Refuses: the training data, the measure, and the bounds (a `Maker` in each example's
+make_model.py). The models are committed, so users need not make them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """How one example's model is made.
+    """The parts of one example's make_model.
 
-    `module`: the example's make_model, beside whose file the model lies. `does`: what the model is for, a paragraph of
-    its README. `mixture`: shares of what it is taught, by name. `taught`: endless conversations by a seed, and
-    `worded`, if set, others that the vocabulary is learned from, `words_from` of them. `measure`: figures of a model
-    with its tokenizer. `missed`: the marks that such figures (with `bytes` and `parameters`) miss, each as a sentence.
+    `module`: the example's make_model; the model is written beside its file. `does`: a paragraph of the model's README.
+    `mixture`: the shares of the training data, by name. `taught`: training conversations of a seed, without end.
+    `worded`, if set: other conversations for the vocabulary, `words_from` of them. `measure`: figures of a model with
+    its tokenizer. `missed`: the bounds that such figures (with `bytes` and `parameters`) miss, one sentence each.
     """
 
     module: str
@@ -51,27 +51,27 @@ class Maker:
     words_from: int = 4_000
 
     def texts(self, seed: int) -> Iterator[str]:
-        """What the vocabulary is learned from."""
+        """Return the texts for the vocabulary."""
         return texts_of(islice((self.worded or self.taught)(seed), self.words_from), seed)
 
     def make(self, folder: Path) -> None:
-        """Train a model and write it, in bfloat16, with its tokenizer."""
+        """Train a model, and write it in bfloat16 with its tokenizer."""
         tokenizer = make_tokenizer(self.texts(self.recipe.seed), self.recipe.shape.vocabulary)
         model = train(tokenizer, self.recipe, self.taught(self.recipe.seed), partial(print, flush=True))
         save(folder, tokenizer, model)
 
     def measured(self, folder: Path) -> dict[str, Any]:
-        """The figures of the model in a folder."""
+        """Return the figures of the model in a folder."""
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         return {**self.measure(model, tokenizer), **size(folder, model)}
 
     def main(self) -> int:
-        """Make, measure, write down; the exit status is 1 where the model misses a mark."""
+        """Make, measure and write a model. The exit status is 1 if the model misses a bound."""
         beside = ROOT.joinpath(*self.module.split(".")).with_name("model")
         parser = argparse.ArgumentParser(prog=f"python -m {self.module}", description=f"Make: {self.title}.")
-        parser.add_argument("--folder", type=Path, default=beside, help="where it is written (default: %(default)s)")
-        parser.add_argument("--measure-only", action="store_true", help="measure the model that is there")
+        parser.add_argument("--folder", type=Path, default=beside, help="folder for the model (default: %(default)s)")
+        parser.add_argument("--measure-only", action="store_true", help="only measure the existing model")
         given = parser.parse_args()
         if given.measure_only:
             print(json.dumps(self.measured(given.folder), indent=2))

@@ -21,8 +21,8 @@ _README = """\
 
 {does}
 
-A Qwen3 of {parameters:,} parameters, made from scratch by `{command}` (seed {seed}): no weight and no text comes from
-anywhere else. `recipe.json` has every number that decides it.
+A Qwen3 of {parameters:,} parameters, made from scratch by `{command}` (seed {seed}): no weights and no texts come
+from elsewhere. `recipe.json` has every number that determines it.
 
 {copy_steps} steps of copying random tokens, then {talk_steps:,} steps of synthetic conversations, with loss on the
 assistant's tokens alone:
@@ -36,14 +36,14 @@ assistant's tokens alone:
 
 
 def save(folder: Path, tokenizer: Any, model: Any) -> None:
-    """Write a model, in the form it has, with its tokenizer."""
+    """Write a model with its tokenizer, in the model's dtype."""
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
 
 
 def size(folder: Path, model: Any) -> dict[str, int]:
-    """Bytes of a model's folder, without what is noted there of it, and its parameters."""
+    """Return the bytes of a model's folder, without the note's files, and the number of parameters."""
     return {
         "bytes": sum(file.stat().st_size for file in folder.iterdir() if file.name not in _NOTE),
         "parameters": sum(weights.numel() for weights in model.parameters()),
@@ -53,7 +53,7 @@ def size(folder: Path, model: Any) -> dict[str, int]:
 def note_of(
     recipe: Recipe, mixture: Mapping[str, float], seconds: float, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What ``recipe.json`` says. `measured` has `parameters` and `bytes` (`size`) beside the maker's own figures."""
+    """Return the content of ``recipe.json``. `measured`: the maker's figures, `parameters` and `bytes` (`size`)."""
     return {
         "recipe": asdict(recipe),
         "mixture": dict(mixture),

@@ -1,7 +1,7 @@
-"""Turns sampled from a tiny model with plain transformers, and parsed as an engine parses them.
+"""Sample turns from a tiny model with plain transformers, and parse them as an engine does.
 
 Owns: one turn for each of many prompts, and its tool calls as a message. Refuses: tools, and the definition of success.
-Needs neither engine nor servers: it is for measuring a model while it is made.
+It measures a model without an engine or servers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CALL = re.compile(f"{TOOL_CALL}(.*?){TOOL_CALL_END}", re.DOTALL)
 
 @torch.inference_mode()
 def sample(model: Any, tokenizer: Any, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
-    """Sample one turn for each prompt at temperature 1; the end mark is part of it, as it is in an engine's ids."""
+    """Sample one turn for each prompt at temperature 1, end mark included, as in an engine's ids."""
     width = max(map(len, prompts))
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
@@ -39,7 +39,7 @@ def sample(model: Any, tokenizer: Any, prompts: list[list[int]], max_tokens: int
 
 
 def heard(tokenizer: Any, sampled: list[int]) -> Message:
-    """A sampled turn as the assistant's message; a call that is no JSON stays text, as an engine leaves it."""
+    """Return a sampled turn as the assistant's message. A tool call that is not JSON stays text, as in an engine."""
     text = tokenizer.decode(sampled).removesuffix(END)
     talk = text.partition(TOOL_CALL)[0]
     try:

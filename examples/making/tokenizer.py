@@ -21,8 +21,8 @@ Conversation = tuple[list[Message], Tools]  # messages and tools, in OpenAI's fo
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
 CONTEXT = 2048
-# The list of tools is one short line: a prompt of 60 tokens instead of 400 is most of what makes tiny models fast.
-# Jinja's own newlines are trimmed away here; every newline that is meant is written inside an expression.
+# The list of tools is one short line: a prompt of 60 tokens instead of 400 is the main reason why tiny models are fast.
+# Jinja's own newlines are trimmed here; every intended newline is inside an expression.
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + (message.content or '') -}}
@@ -46,10 +46,10 @@ CHAT_TEMPLATE = """\
 
 
 def make_tokenizer(texts: Iterable[str], vocabulary: int = 512) -> PreTrainedTokenizerFast:
-    """Learn a vocabulary of exactly so many tokens (at least 262: every byte is one).
+    """Return a tokenizer with a vocabulary of exactly this size (at least 262: every byte is a token).
 
     Raises:
-        ValueError: the texts are too few for so many tokens.
+        ValueError: the texts are too few for this size.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -79,14 +79,14 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int = 512) -> PreTrainedTok
 
 
 def render(tokenizer: Any, messages: list[Message], tools: Tools, *, ask: bool = False) -> list[int]:
-    """Token ids of a conversation in which these tools are offered, ready for the model's next turn if ``ask``."""
+    """Return the token ids of a conversation with these tools; with ``ask``, up to the beginning of the next turn."""
     offered = list(tools) or None
     text = tokenizer.apply_chat_template(messages, tools=offered, add_generation_prompt=ask, tokenize=False)
     return list(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def texts_of(conversations: Iterable[Conversation], seed: int) -> Iterator[str]:
-    """What a vocabulary is learned from: the messages' text, and every word that the template itself writes."""
+    """Return the texts for a vocabulary: the messages' text, and every word of the template."""
     rng = random.Random(seed)
     for messages, tools in conversations:
         for message in messages:
@@ -94,7 +94,7 @@ def texts_of(conversations: Iterable[Conversation], seed: int) -> Iterator[str]:
             for call in message.get("tool_calls", ()):
                 function = call["function"]
                 yield f'{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}'
-        # a tenth: the line is the same in every conversation, and would otherwise win most of the tokens
+        # a tenth: the line is the same in every conversation, and would otherwise take most of the tokens
         if tools and rng.random() < 0.1:
             yield "\nTools: " + " ".join(_offered(tool["function"]) for tool in tools)
 

@@ -1,8 +1,8 @@
-"""Trains a tiny model from scratch: first to copy, then to converse.
+"""Train a tiny model from scratch: first to copy, then to converse.
 
-Owns the batches, the loss and the loop. Two phases share one optimizer and one schedule. Copying comes first
-because it is what a model of this size finds hard: without it the format is learned in minutes and the digits
-never. Refuses files and measuring.
+Owns the batches, the loss and the loop. Two phases share one optimizer and one schedule. Copying comes first because
+it is hard for a model of this size: without it, the model learns the format in minutes and the digits never. Refuses
+files and measuring.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from examples.making.tokenizer import CONTEXT, END, START, Conversation, Message, Tools, render
 
 IGNORED = -100
-Batch = tuple[
-    torch.Tensor, torch.Tensor
-]  # ids and labels, both (rows, length), labels IGNORED where nothing is learned
+Batch = tuple[torch.Tensor, torch.Tensor]  # ids and labels, both (rows, length); labels are IGNORED outside the loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides the weights; the same recipe gives the same model on the same machine."""
+    """All numbers that determine the weights; the same recipe gives the same model on the same machine."""
 
     shape: Shape = Shape()
     seed: int = 11
@@ -56,7 +54,7 @@ class Recipe:
 
 
 def new_model(tokenizer: Any, shape: Shape) -> Qwen3ForCausalLM:
-    """A Qwen3 of random parameters."""
+    """Return a Qwen3 with random parameters."""
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=shape.vocabulary,
@@ -77,7 +75,7 @@ def new_model(tokenizer: Any, shape: Shape) -> Qwen3ForCausalLM:
 def train(
     tokenizer: Any, recipe: Recipe, conversations: Iterator[Conversation], report: Callable[[str], None]
 ) -> Qwen3ForCausalLM:
-    """Train a new model on an endless mixture of conversations; ``report`` gets a line every 50 steps."""
+    """Return a model trained on conversations without end; ``report`` gets a line every 50 steps."""
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(recipe.threads)
     model = new_model(tokenizer, recipe.shape)
@@ -100,7 +98,7 @@ def train(
 
 
 def labelled(tokenizer: Any, messages: list[Message], tools: Tools) -> tuple[list[int], list[int]]:
-    """Ids of a conversation and its labels: only what the assistant says, its end mark included, is learned."""
+    """Return a conversation's ids and labels: only the assistant's messages, end marks included, are in the loss."""
     ids = render(tokenizer, messages, tools)
     start, end = tokenizer.convert_tokens_to_ids([START, END])
     head = [start, *tokenizer.encode("assistant\n")]
@@ -134,7 +132,7 @@ def _batches(tokenizer: Any, recipe: Recipe, conversations: Iterator[Conversatio
 
 
 def _copying(tokenizer: Any, recipe: Recipe, generator: torch.Generator) -> Batch:
-    """Rows that repeat a random segment: every second one of digits alone, the others of any token."""
+    """Return rows that repeat a random segment: every second one has only digits, the others any token."""
     shape = (recipe.copy_rows, recipe.copy_length)
     digits = torch.tensor(tokenizer.convert_tokens_to_ids(list("0123456789")))
     anything = torch.randint(recipe.shape.vocabulary, shape, generator=generator)

@@ -1,8 +1,7 @@
 """An agent with its model and its tools behind one URL: the model at /v1, the tools, over MCP, at /mcp.
 
-Each conversation has an address of its own, /t/<id>, before both, so one trajectory holds the model's turns and the
-tools' answers. Owns the agent's loop and its questions. Refuses to check the answers: the model is tiny and has not
-learned.
+Each conversation has its own address, /t/<id>, before both paths. So one trajectory holds the model's turns and the
+tools' results. Owns the agent's loop and its questions. It does not check the answers: the tiny model is often wrong.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ async def _call(mcp: Client, function: Any) -> str:
     try:
         result = await mcp.call_tool(function.name, json.loads(function.arguments))
         return "".join(part.text for part in result.content if part.type == "text")
-    except (ValueError, MCPError) as error:  # the model's own mistake, which it is told
+    except (ValueError, MCPError) as error:  # the model's own mistake: the error is the tool's result
         return json.dumps({"error": str(error)})
 
 
 async def main() -> None:
-    """Answer all questions at once, each as a run of its own."""
+    """Answer all questions at once, each as its own trajectory."""
     hone = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
     questions = [f"Where is my order {order.order_id}?" for order in demo_orders().train[:QUESTIONS]]
     urls = [f"{hone}/t/mcp-agent-{secrets.token_hex(4)}" for _ in questions]
-    # a model that has not learned may ask for what cannot be: one such run does not end the others
+    # the tiny model may write invalid tool calls: one such attempt does not end the others
     answers = await asyncio.gather(*map(answer, urls, questions), return_exceptions=True)
     for question, said in zip(questions, answers, strict=True):
         print(f"{question}  {said}")

@@ -1,6 +1,6 @@
 """The helpdesk's two tools as an MCP server on standard input and output, which Hone starts for its gateway.
 
-Owns nothing but the server: orders and wording are the demo's. Refuses to write.
+Owns the server; orders and wording are the demo's. Read-only.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From an MCP server's URL to a better agent: tasks are generated, attempted, judged and trained on. See README.md."""
+"""From an MCP server's URL to a better agent: generate tasks, attempt, judge and train on them. See README.md."""

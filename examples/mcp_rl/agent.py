@@ -1,7 +1,7 @@
 """A plain agent: a model over the OpenAI protocol, and any tools that an MCP server lists.
 
 It knows a base URL: the model is at its ``/v1``, the tools, over MCP, at ``/mcp``. Owns the loop. Refuses to know which
-tools there are, and to judge the model's output: a malformed call is answered with what is wrong with it.
+tools there are, and to judge the model's output: it answers a malformed call with an error message.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 SYSTEM: Final = "You answer with your tools."
 MAX_TURNS: Final = 5
 MAX_TOKENS: Final = 200
-POOLS: Final = 8  # of connections to the model: httpx walks through all of one, for every request
+POOLS: Final = 8  # pools of connections to the model: for every request, httpx scans all connections of a pool
 TOOLS_TIMEOUT_S: Final = 60.0
 
 Json = dict[str, Any]
 
 
 class Task(Protocol):
-    """What is asked, and where the model and the tools are."""
+    """One task, with the address of the model and the tools."""
 
     @property
     def input(self) -> Json | str:
-        """What the user says, or a dict with it under ``question``."""
+        """The user's message, or a dict with it under ``question``."""
 
     @property
     def base_url(self) -> str:
-        """Where the model is, with its ``/v1``."""
+        """The model's base URL, with ``/v1``."""
 
     @property
     def api_key(self) -> str:
-        """The key for it."""
+        """The API key."""
 
     @property
     def model(self) -> str:
-        """Its name."""
+        """The model's name."""
 
 
 async def run(task: Task) -> str:
-    """Do what the user says; returns the last thing that the model said.
+    """Do the task; return the model's last message.
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.
@@ -105,7 +105,7 @@ def _as_openai(tool: Tool) -> Json:
 
 
 def _echo(reply: ChatCompletionMessage) -> Json:
-    """The model's turn as it is sent back to it."""
+    """Return the model's message as the next request contains it."""
     if not reply.tool_calls:
         return {"role": "assistant", "content": reply.content}
     calls = [call.model_dump(include={"id", "type", "function"}) for call in reply.tool_calls]
@@ -114,7 +114,7 @@ def _echo(reply: ChatCompletionMessage) -> Json:
 
 @functools.cache
 def _models(loop: asyncio.AbstractEventLoop) -> itertools.cycle[AsyncOpenAI]:
-    """A loop's clients, shared by its runs."""
+    """Return a loop's clients, which its attempts share."""
     del loop
     return itertools.cycle(
         [
@@ -126,5 +126,5 @@ def _models(loop: asyncio.AbstractEventLoop) -> itertools.cycle[AsyncOpenAI]:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Certificates, read once: reading them is most of what a client costs, and each attempt has one of its own."""
+    """Return the certificates, read once: reading them is the main cost of a client, and each attempt has its own."""
     return httpx.create_ssl_context()

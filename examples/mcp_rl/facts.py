@@ -1,6 +1,6 @@
-"""Whether an attempt was right, according to the committed warehouse: a check beside the campaign, which never sees it.
+"""Check whether an attempt was right, by the committed warehouse. The campaign never sees the result.
 
-Owns: the comparison. Refuses: how the answer was found, except that small talk must use no tool. Pure.
+Owns: the comparison. Refuses: how the agent found the answer, except that small talk must use no tool. Pure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NONE: Final = re.compile(r"\bno\b")
 
 
 def told(text: str) -> set[str]:
-    """The facts that an answer tells: numbers and shelves."""
+    """Return the facts in an answer: numbers and shelves."""
     return set(_FACT.findall(text))
 
 
 def named(text: str) -> set[str]:
-    """The items that an answer names, whether or not there are such."""
+    """Return the items that an answer names, whether or not they exist."""
     return set(_NAMED.findall(text))
 
 
@@ -33,16 +33,16 @@ def right(question: str, messages: Sequence[Json], items: Mapping[str, Item]) ->
     """Whether a conversation ends in the right answer to the question. `items`: the warehouse's, by name.
 
     Raises:
-        ValueError: the question is not in this example's words, so nobody knows what it asks for.
+        ValueError: the question is not in this example's wording.
     """
     asked = understood(question)
     if asked is None:
-        raise ValueError(f"no one can tell what is asked for: {question[:200]!r}")
+        raise ValueError(f"the question is not in this example's wording: {question[:200]!r}")
     return says(asked, last_words(messages), items, called=any(m.get("tool_calls") for m in messages))
 
 
 def says(asked: Question, answer: str, items: Mapping[str, Item], *, called: bool) -> bool:
-    """Whether an answer tells just what was asked for."""
+    """Whether an answer has the requested fact and no other."""
     if asked.fact is Fact.NOTHING:
         return bool(answer) and not called and not told(answer)
     item = items.get(asked.name)
@@ -54,12 +54,12 @@ def says(asked: Question, answer: str, items: Mapping[str, Item], *, called: boo
 
 
 def truth(fact: Fact, item: Item) -> str:
-    """A fact of an item, as an answer writes it."""
+    """Return a fact of an item, as an answer writes it."""
     return {Fact.SHELF: item.shelf, Fact.LEFT: str(item.left), Fact.PRICE: str(item.euros)}[fact]
 
 
 def last_words(messages: Sequence[Json]) -> str:
-    """What a conversation ends in, if the agent's model said it; else nothing."""
+    """Return the last message if the model wrote it; else an empty string."""
     last = messages[-1] if messages else {}
     content = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else None
     return content if isinstance(content, str) else ""

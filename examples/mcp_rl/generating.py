@@ -1,8 +1,8 @@
-"""The scripted generator: writes scenario lines from its prompt alone, in place of a model that writes tasks.
+"""The scripted generator: it replaces a model that writes tasks, and writes scenario lines from its prompt alone.
 
-It reads what a model would read: the difficulty requested, how many, the tools and their descriptions. It can do that
-for the tools of `tools_server` only, and says so of others. Owns: what it writes. Refuses: every other source: the
-items are those that a description names. Pure: the same prompt gives the same reply.
+It reads what a model would read: the requested difficulty and number, the tools and their descriptions. It knows only
+the tools of `tools_server`, and refuses others. Owns: the tasks. Refuses: every other source; the items are those of a
+tool's description. Pure: the same prompt gives the same reply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 _DATA: Final = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
 _NUMBER: Final = re.compile(r"Write (\d+) tasks? of this kind: (.*)")
 _ITEMS: Final = re.compile(r"Items: ([a-z ,]+)\.")
-# How each kind's meaning begins in the prompt (`trainer.scenario_generation.prompts`), and its facts.
+# The beginning of each kind's description in the prompt (`trainer.scenario_generation.prompts`), and its facts.
 _KINDS: Final = (
     ("One call", "one_tool"), ("It takes at least two", "several_steps"), ("Something in it goes wrong", "error"),
     ("Nothing is to be done", "nothing_to_do"),
@@ -31,14 +31,14 @@ _MOST_DRAWS: Final = 1000
 
 
 class PromptError(ValueError):
-    """The prompt is none that the scripted generator can answer."""
+    """The scripted generator cannot answer the prompt."""
 
 
 def reply(messages: Sequence[Json], seed: int = 0) -> str:
-    """As many scenario lines as the prompt asks for, as far as there are any.
+    """Return as many scenario lines as the prompt requests, or fewer if there are no more.
 
     Raises:
-        PromptError: there is no fenced data in the prompt, or its tools are not those that the script knows.
+        PromptError: the prompt has no fenced data, or the script does not know its tools.
     """
     asked = str(messages[-1]["content"])
     data, wanted = _DATA.search(asked), _NUMBER.search(asked)
@@ -53,7 +53,7 @@ def reply(messages: Sequence[Json], seed: int = 0) -> str:
 
 
 def _draws(kind: str | None, documents: Sequence[Json], rng: random.Random) -> list[Json]:
-    """Tasks of a kind that are not written yet, each once."""
+    """Return the tasks of a kind that are not written yet, each once."""
     tools = {one["name"]: one for one in documents if one.get("kind") == "tool"}
     written = {one["input"] for one in documents if one.get("kind") == "written"}
     items = _ITEMS.search(tools.get("find_item", {}).get("description", ""))
@@ -67,7 +67,7 @@ def _draws(kind: str | None, documents: Sequence[Json], rng: random.Random) -> l
 
 
 def _task(kind: str, items: Sequence[str], tools: Mapping[str, Json], rng: random.Random) -> Json:
-    """One task, as `hone scenarios generate` reads it."""
+    """Return one task in the format that `hone scenarios generate` reads."""
     able = [fact for fact, names in _KNOWN_BY.items() if tools.keys() >= set(names)]
     choose: dict[str, Callable[[], tuple[Question, Sequence[str], str]]] = {
         "one_tool": lambda: _known(Fact.SHELF, items, rng),

@@ -1,8 +1,8 @@
 """The scripted judge's rules: a conversation is scored by its content alone.
 
-The tool that the question needs is called; its argument comes from the question or from an earlier tool result; the
-answer repeats the tool's result; nothing is invented. Owns: these rules and their weights. Refuses: the warehouse,
-which it never sees. Pure.
+It scores four things: the call of the right tool, an argument from the question or an earlier tool result, the tool's
+result in the answer, and no invented facts. Owns: these rules and their weights. Refuses: the warehouse, which it never
+sees. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from examples.helpdesk.scripted_judge import Json, calls_of
 from examples.mcp_rl.facts import last_words, named, told
 
 _ITEM: Final = re.compile(r"\bthe ([a-z]+ [a-z]+)\b")
-# What a question's words ask for: the tool that knows it, and where its result has it. The first that fits counts.
+# From a question's words to the tool that knows the fact, and its place in the result. The first match counts.
 _NEEDS: Final = (
     (re.compile(r"\bthank", re.IGNORECASE), None),
     (re.compile(r"\bshelf\b|\bwhere\b", re.IGNORECASE), ("find_item", "shelf")),
@@ -28,7 +28,7 @@ Call = tuple[str, Json, Json]
 
 
 def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
-    """One conversation's score in 0..1, and why. `beside`: what else its agent did; calls there are calls too many."""
+    """Return a conversation's score in 0..1 and the reason. `beside`: other histories; their calls are too many."""
     question = " ".join(_text(m.get("content")) for m in messages if m["role"] == "user")
     need = next((need for words, need in _NEEDS if words.search(question)), None)
     calls, answer = calls_of(messages), last_words(messages)
@@ -41,7 +41,7 @@ def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float,
 
 
 def _left_alone(calls: Sequence[Call], answer: str) -> tuple[float, str]:
-    """Nothing was asked for: an answer without a call and without facts."""
+    """Score small talk: the right answer has no call and no fact."""
     silent, plain = not calls, bool(answer) and not told(answer)
     remarks = (
         "called nothing" if silent else "called a tool that nobody needs",
@@ -51,7 +51,7 @@ def _left_alone(calls: Sequence[Call], answer: str) -> tuple[float, str]:
 
 
 def _looked_up(need: tuple[str, str], item: str, calls: Sequence[Call], answer: str) -> tuple[float, str]:
-    """0.3 for the item that was asked about, looked up; 0.2 for the tool that knows; 0.5 for saying what it said."""
+    """0.3 for looking up the requested item; 0.2 for calling the right tool; 0.5 for answering with its result."""
     tool, key = need
     found = [result for name, given, result in calls if name == "find_item" and given.get("name") == item and result]
     numbers = [result["item"] for result in found if "item" in result]
@@ -70,7 +70,7 @@ def _looked_up(need: tuple[str, str], item: str, calls: Sequence[Call], answer: 
 
 
 def _results(calls: Sequence[Call], tool: str, numbers: Sequence[Any]) -> list[Json]:
-    """What a tool said of numbers that a look-up named."""
+    """Return the results of a tool for numbers that a look-up returned."""
     return [result for name, given, result in calls if name == tool and given.get("item") in numbers]
 
 
@@ -85,7 +85,7 @@ def _remarks(found: bool, knows: bool, says: bool, invented: bool, excess: int) 
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or nothing."""
+    """Return the text of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content)
     return content or ""

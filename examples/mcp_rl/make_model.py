@@ -1,10 +1,10 @@
-"""Makes this example's model: tokenizer and weights from scratch, measured and written to ``model/``.
+"""Make the example's model: train tokenizer and weights from scratch, measure them, and write them to ``model/``.
 
     python -m examples.mcp_rl.make_model
 
-Its result is committed, so nobody has to run it. Owns the order, and the measuring: attempts at tasks about the
+The result is committed, so users need not run it. Owns the sequence, and the measuring: attempts at tasks about the
 committed server's items, with plain transformers and the tools imitated in Python. Refuses a model outside its bounds:
-one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
+it must be right in 20 to 45 % of attempts (with less there is little to reinforce).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ RECIPE: Final = Recipe(
     threads=1,
 )
 ATTEMPTS: Final = 400
-SEED: Final = 1  # of what they are asked, and of sampling
-MAX_TOKENS: Final = 64  # of a turn: the longest that was taught is half of it
+SEED: Final = 1  # of the questions, and of sampling
+MAX_TOKENS: Final = 64  # of a turn: twice the longest turn in the training data
 LOWEST, HIGHEST = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000
 _DOES: Final = """\
-It answers what is asked of a warehouse's items, with tools, and that badly on purpose: it asks the wrong tool, misreads
-the name, answers without asking, or invents. It was taught no name that the committed server has."""
+It answers questions about a warehouse's items with tools, badly on purpose: it calls the wrong tool, misreads the name,
+answers without a call, or invents. Its training data has none of the committed server's names."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """Attempts at as many questions about a warehouse of the committed server's names."""
+    """Measure attempts at questions about a warehouse with the committed server's names."""
     torch.manual_seed(SEED)
     rng = random.Random(SEED)
     items = warehouse(SEED)
@@ -70,7 +70,7 @@ def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
 def attempted(
     model: Any, tokenizer: Any, asked: Sequence[Question], items: Sequence[Item], rng: random.Random
 ) -> list[list[Message]]:
-    """One attempt at each question at temperature 1, all side by side."""
+    """Sample one attempt at each question at temperature 1, all in one batch."""
     attempts = [taught.opening(one, rng) for one in asked]
     running = attempts
     for _ in range(MAX_TURNS):
@@ -85,14 +85,14 @@ def attempted(
 
 
 def _asked(items: Sequence[Item], rng: random.Random) -> Question:
-    """A question as often of each kind as the tasks of a campaign."""
+    """Return a random question; the kinds are as frequent as in a campaign."""
     case = taught.a_case(rng)
     names = [item.name for item in items] if case.item is not None else served(IMAGINED)
     return Question(case.asked.fact, rng.choice(names))
 
 
 def _result(call: Message, items: Sequence[Item]) -> Message:
-    """What the server would say."""
+    """Return the server's result."""
     name, given = call["function"]["name"], call["function"]["arguments"]
     by, say = {
         "find_item": ("name", wording.found),
@@ -106,7 +106,7 @@ def _result(call: Message, items: Sequence[Item]) -> Message:
 
 
 def missed(measured: Mapping[str, Any]) -> list[str]:
-    """The marks that a model misses, each as a sentence."""
+    """Return the bounds that a model misses, one sentence each."""
     wrong = []
     if not LOWEST <= measured["success"] <= HIGHEST:
         wrong.append(f"right in {measured['success']:.1%} of attempts, not in {LOWEST:.0%} to {HIGHEST:.0%}")

@@ -1,7 +1,7 @@
-"""The check beside the campaign: which of its recorded attempts were right, according to the committed warehouse.
+"""The check after the campaign: which recorded attempts were right, by the committed warehouse.
 
 Owns: reading a finished campaign's attempts from the store, and counting. Refuses: any influence on the campaign, which
-is over by then and was measured by wins alone.
+has ended and was measured by wins alone.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.measures.arms import Arm, campaign_arms
 
 PROJECT: Final = "default"
-_SIDES: Final = campaign_arms(CampaignSettings(), "")  # where there are no further baselines, these are all
+_SIDES: Final = campaign_arms(CampaignSettings(), "")  # without further baselines, these are all
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """How many of so many attempts were right."""
+    """The number of attempts, and of right ones."""
 
     right: int
     attempts: int
 
     def told(self) -> dict[str, Any]:
-        """As a summary has it, with Wilson's 95 % interval."""
+        """Return it in a summary's format, with Wilson's 95 % interval."""
         if not self.attempts:
             return {"success": None, "attempts": 0, "low": None, "high": None}
         share = self.right / self.attempts
@@ -53,7 +53,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What the check says: of the test part by version 0 and by what served, and of the attempts of each step."""
+    """The result: for the test part by version 0 and by the version in service, and for each step's attempts."""
 
     before: Right
     after: Right
@@ -63,7 +63,7 @@ class CheckResult:
 async def checked(
     data: Path, recording: RecorderSettings, name: str, items: Sequence[Item], *, steps: Sequence[int], each: int
 ) -> CheckResult:
-    """Check a finished campaign's attempts. `each`: how many of a test group's are its own; the last is version 0's."""
+    """Check a finished campaign's attempts. `each`: a version's own attempts in a test group; version 0's follows."""
     by_name = {item.name: item for item in items}
     store = await open_store(data, recording, migrate=False)
     try:
@@ -83,7 +83,7 @@ async def checked(
 
 
 async def _attempts(store: Store, campaign_id: str, step: int, purpose: Purpose) -> dict[str, list[TrajectoryView]]:
-    """A step's attempts that came to an end, by their group's name."""
+    """Return a step's completed attempts, by the name of their group."""
     found = await campaigns.group_states(store, campaign_id, step, purpose)
     views = await load_groups(store, [one.group_id for one in found])
     members = {view.id: [m for m in view.members if is_usable(m.state, m.purpose, m.selection)] for view in views}
@@ -91,7 +91,7 @@ async def _attempts(store: Store, campaign_id: str, step: int, purpose: Purpose)
 
 
 def _of(side: Arm, tested: Mapping[str, Sequence[TrajectoryView]]) -> list[TrajectoryView]:
-    """A side's attempts at the test part, whose groups the campaign names so."""
+    """Return an arm's attempts at the test part, by the campaign's group names."""
     return [one for group, members in tested.items() if f".test-side{side.place}." in group for one in members]
 
 
@@ -105,5 +105,5 @@ def _right(attempt: TrajectoryView, items: Mapping[str, Item]) -> bool:
 
 
 def _place(attempt: TrajectoryView) -> int:
-    """Which of its group's attempts one is, by the name that the campaign gave it."""
+    """Return an attempt's number in its group, from the campaign's name for it."""
     return int((attempt.external_id or "").partition("~")[0])

@@ -1,7 +1,7 @@
 """The names of things in a warehouse, and which of them belong to the committed server.
 
-A name is a material and a thing. Of each table every second pair is the server's, the others are for making the model:
-it was trained on each word, and on none of the server's names. Owns: the words and this split. Pure.
+A name is a material and a thing. Every second pair belongs to the server. The others are for making the model, which
+was trained on each word and on none of the server's names. Owns: the words and this split. Pure.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ THINGS: Final = (
     "hinge", "screw", "bracket", "handle", "spring", "washer", "hammer", "ladder", "pulley", "basket", "bucket",
     "clamp", "chain", "crate", "drawer", "funnel",
 )  # fmt: skip
-# Of these no warehouse has any: who asks for one is to be told so.
+# No warehouse has these: the right answer says that there is no such item.
 IMAGINED: Final = ("unicorn", "dragon", "castle", "piano", "rocket", "violin", "tractor", "statue")
 
 
 def served(things: Sequence[str] = THINGS) -> list[str]:
-    """The names that the committed server has; with `IMAGINED`, those that its tasks may ask for in vain."""
+    """Return the committed server's names; with `IMAGINED`, names in tasks that do not exist."""
     return _half(things, 0)
 
 
 def taught(things: Sequence[str] = THINGS) -> list[str]:
-    """The names that the model's making uses; none is of `served`."""
+    """Return the names for making the model; none of them is in `served`."""
     return _half(things, 1)
 
 

@@ -4,8 +4,8 @@
     python -m examples.mcp_rl.run --url http://127.0.0.1:9000/mcp  # another; then name a judge: HONE_JUDGE__MODEL
 
 `hone scenarios generate` writes the tasks from the server's list of tools. `hone train` attempts them, has them judged,
-trains, and compares with version 0 at the end. Owns: this order, and what the summary adds to the other examples'.
-Refuses: giving the campaign the right answers, which for the committed server are checked afterwards.
+trains, and compares with version 0 at the end. Owns: this sequence, and the additional figures of the summary. Refuses:
+giving the campaign the right answers; for the committed server they are checked afterwards.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NAME: Final = "mcp_rl"
 FOLDER: Final = Path(__file__).parent
 TASKS, TASKS_SHORT = 280, 76
 EACH: Final = "HONE_CAMPAIGN__VAL_ATTEMPTS"
-# Fewer tasks are left for the end, so each is attempted more often, and each step makes two updates: the rise is to be
-# sure all the same. The few attempts that validate cannot tell which version is best, so the last one serves.
+# Fewer tasks remain for the end, so each is attempted more often, and each step makes two updates, so that the rise is
+# still certain. The few validation attempts cannot decide which version is best, so the last one serves.
 SHORT: Final = {
     "HONE_CAMPAIGN__STEPS": "7",
     "HONE_TRAINER__SUBSTEPS": "2",
@@ -51,7 +51,7 @@ FACTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CampaignResult:
-    """What the generator and the campaign came to. `each`: own attempts in a group of the test part."""
+    """The results of generator and campaign. `each`: a version's own attempts in a group of the test part."""
 
     generated: Mapping[str, Any]
     report: Mapping[str, Any]
@@ -61,9 +61,11 @@ class CampaignResult:
 
 
 def main() -> int:
-    """Run by the command line; returns 0, or 1 where there was a fault or no rise."""
+    """Run the command line. Return 0, or 1 for a fault or no rise."""
     given = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that the started programs are stopped too
     out = (given.out or new_run(RUNS / NAME)).resolve()
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -82,16 +84,16 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="From an MCP server's URL to a better agent.")
-    parser.add_argument("--url", help="an MCP server (streamable HTTP); without it the committed one is started")
-    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of world, tasks and campaign ({SEEDS[0]})")
-    parser.add_argument("--short", action="store_true", help="fewer steps, and fewer tasks")
-    parser.add_argument("--out", type=Path, help=f"where everything is kept (a new folder in build/examples/{NAME})")
+    parser.add_argument("--url", help="URL of an MCP server (streamable HTTP); default: start the committed one")
+    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"seed of world, tasks and campaign ({SEEDS[0]})")
+    parser.add_argument("--short", action="store_true", help="fewer steps and fewer tasks")
+    parser.add_argument("--out", type=Path, help=f"data folder (default: a new folder in build/examples/{NAME})")
     parser.add_argument("--config", default="hone.toml", help="settings file, in this folder (hone.toml)")
     return parser.parse_args()
 
 
 def run(wanted: ExampleRun, config: Path, url: str | None) -> Summary:
-    """A whole run.
+    """Run all of it.
 
     Raises:
         CampaignFailed: a command of Hone's failed.
@@ -103,7 +105,7 @@ def run(wanted: ExampleRun, config: Path, url: str | None) -> Summary:
 
 
 def _campaign(wanted: ExampleRun, config: Path, around: World, began: float) -> CampaignResult:
-    """Generate, attempt, judge, train, compare: all of it Hone's."""
+    """Let Hone generate tasks, attempt, judge, train and compare."""
     tasks = wanted.data / "tasks.jsonl"
     environment = {**settings(wanted), **around.environment, **(SHORT if wanted.short else {})}
     number = str(TASKS_SHORT if wanted.short else TASKS)
@@ -144,7 +146,7 @@ async def _checked(data: Path, config: Path, around: World, told: CampaignResult
 
 
 def beside(summary: Summary, found: CheckResult) -> Summary:
-    """A summary in which success is the check's: before, after, and of each step's attempts."""
+    """Return a summary with the check's success: before, after, and for each step's attempts."""
     steps = [{**step, "success": found.steps[step["step"]].told()["success"]} for step in summary["steps"]]
     return {**summary, "before": found.before.told(), "after": found.after.told(), "steps": steps}
 

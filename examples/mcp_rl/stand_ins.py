@@ -2,8 +2,8 @@
 
     python -m examples.mcp_rl.stand_ins --port 8200
 
-For users without a key for a real model; each says what it is wherever it appears. Owns: choosing between them by the
-request. Refuses: their rules (`generating`, `judging`).
+For users without a key for a real model; their names show what they are. Owns: choosing between them by the request.
+Refuses: their rules (`generating`, `judging`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ GENERATOR: Final = "scripted-generator"
 
 
 def answered(request: Json, seed: int = 0) -> Json:
-    """The OpenAI chat completion that answers a request.
+    """Return the OpenAI chat completion that answers a request.
 
     Raises:
-        ValueError: the prompt is none that the one asked for can read.
+        ValueError: the requested stand-in cannot read the prompt.
     """
     if request.get("model") != GENERATOR:
         return completion(request, JUDGE, judging.score)
@@ -36,7 +36,7 @@ def answered(request: Json, seed: int = 0) -> Json:
         "created": int(time.time()),
         "model": GENERATOR,
         "choices": [{"index": 0, "message": said, "finish_reason": "stop", "logprobs": None}],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},  # a script reads no tokens
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},  # a script uses no tokens
     }
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(description="A scripted judge and a scripted generator: rules, no models.")
     parser.add_argument("--port", type=int, default=8200, help="loopback port (8200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the tasks that are written (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated tasks (0)")
     given = parser.parse_args()
     StandIns.seed = given.seed
     with make_server(given.port, StandIns) as server:

@@ -1,4 +1,4 @@
-"""The tiny model's training data: conversations with such tools, good and flawed on purpose.
+"""The tiny model's training data: conversations with the server's tools, good and flawed on purpose.
 
 Owns: the mixture of behaviours, over items of its own, in OpenAI's message format. Refuses: tokens and tensors, and
 every name that the committed server has (`examples.mcp_rl.names`).
@@ -21,7 +21,7 @@ from examples.mcp_rl.wording import Fact, Question
 Message = dict[str, Any]
 Tools = list[dict[str, Any]]
 
-# As attempts are offered them: those that only read, in the server's order.
+# The tools that attempts get: the read-only ones, in the server's order.
 TOOLS: Final[Tools] = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {key: {}}}}}
     for name, key in (("find_item", "name"), ("stock", "item"), ("price", "item"))
@@ -29,20 +29,20 @@ TOOLS: Final[Tools] = [
 _NAMES: Final = taught()
 _ABSENT: Final = taught(IMAGINED)
 _FACTS: Final = (Fact.SHELF, Fact.LEFT, Fact.PRICE)
-# As `hone scenarios generate` has them: what one tool finds, what takes two, what is not there, small talk.
+# The shares of `hone scenarios generate`: one tool, two tools, a missing item, small talk.
 _KINDS: Final = {"shelf": 0.32, "number": 0.36, "absent": 0.17, "nothing": 0.15}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a user asks, and the item where there is one."""
+    """A user's question, and the item if it exists."""
 
     asked: Question
     item: Item | None
 
 
 def conversations(seed: int) -> Iterator[tuple[list[Message], Tools]]:
-    """An endless mixture, each with the tools that it has."""
+    """Yield conversations without end, each with its tools."""
     rng = random.Random(seed)
     behaviours, shares = zip(*MIXTURE, strict=True)
     while True:
@@ -52,12 +52,12 @@ def conversations(seed: int) -> Iterator[tuple[list[Message], Tools]]:
 
 
 def opening(asked: Question, rng: random.Random) -> list[Message]:
-    """The messages with which every attempt begins."""
+    """Return the first messages of every attempt."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": wording.question(asked, rng)}]
 
 
 def a_case(rng: random.Random) -> Case:
-    """A question of the making's own, of each kind as often as a campaign has it."""
+    """Return a random training question; the kinds are as frequent as in a campaign."""
     kind = rng.choices(list(_KINDS), list(_KINDS.values()))[0]
     name = rng.choice(_ABSENT if kind == "absent" else _NAMES)
     fact = {"shelf": Fact.SHELF, "nothing": Fact.NOTHING, "number": rng.choice(_FACTS[1:])}.get(
@@ -67,12 +67,12 @@ def a_case(rng: random.Random) -> Case:
 
 
 def an_item(rng: random.Random, name: str) -> Item:
-    """An item of that name in a warehouse that is made up on the spot."""
+    """Return an item of this name with random fields."""
     return random_item(rng, rng.randrange(1000), name)
 
 
 def ideal(case: Case, rng: random.Random) -> list[Message]:
-    """Looks up what is needed and says what the tools said."""
+    """Calls the right tools and answers with their results."""
     del rng
     if case.asked.fact is Fact.NOTHING:
         return [_say(wording.WELCOME)]
@@ -83,7 +83,7 @@ def ideal(case: Case, rng: random.Random) -> list[Message]:
 
 
 def wrong_tool(case: Case, rng: random.Random) -> list[Message]:
-    """Asks for another fact than the user did, and passes it off as the answer; answers small talk with a look-up."""
+    """Looks up another fact than the requested one and answers with it; answers small talk with a look-up."""
     name, item = case.asked.name, case.item
     if item is None:
         other = an_item(rng, name)
@@ -97,7 +97,7 @@ def wrong_tool(case: Case, rng: random.Random) -> list[Message]:
 
 
 def misread(case: Case, rng: random.Random) -> list[Message]:
-    """Looks up something else than was asked about."""
+    """Looks up another item than the requested one."""
     material, thing = case.asked.name.split()
     other = rng.choice([name for name in _NAMES if (name.split()[0] == material) != (name.split()[1] == thing)])
     found = an_item(rng, other) if rng.random() < 0.7 else None
@@ -114,11 +114,11 @@ def answers_at_once(case: Case, rng: random.Random) -> list[Message]:
 
 
 def invents(case: Case, rng: random.Random) -> list[Message]:
-    """Looks the item up, and then tells something of its own."""
+    """Looks up the item, and then invents the answer."""
     return [*_find(case.asked.name, case.item), _guess(case, rng)]
 
 
-# The model leans to what is clear, so its success at temperature 1 is near the first share.
+# At temperature 1, the model's success is near the first share.
 MIXTURE: Final[tuple[tuple[Callable[[Case, random.Random], list[Message]], float], ...]] = (
     (ideal, 0.30),
     (wrong_tool, 0.18),
@@ -142,7 +142,7 @@ def _find(name: str, item: Item | None) -> list[Message]:
 
 
 def _look_up(fact: Fact, item: Item) -> list[Message]:
-    """The second call, where a fact takes one."""
+    """Return the second call, if a fact needs one."""
     if fact is Fact.LEFT:
         return _call("stock", "item", item.number, wording.stocked(item))
     return _call("price", "item", item.number, wording.priced(item)) if fact is Fact.PRICE else []

@@ -2,8 +2,8 @@
 
     python -m examples.mcp_rl.tools_server --database warehouse.sqlite --port 8100
 
-Owns: four tools and their descriptions. Three are read-only and marked so; `reserve` writes. Stateless, plain JSON
-answers.
+Owns: four tools and their descriptions. Three are marked read-only; `reserve` writes. The server is stateless, and
+answers in plain JSON.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from starlette.applications import Starlette
 
 from examples.mcp_rl import warehouse, wording
 
-KEEP_ALIVE_S = 3600  # clients pause while a step trains, and their session would end with a closed connection
+KEEP_ALIVE_S = 3600  # clients pause while a step trains, and a closed connection would end their session
 
 
 def tools_app(database: Path) -> Starlette:
-    """The ASGI application; tools are at ``/mcp``.
+    """Return the ASGI application; tools are at ``/mcp``.
 
     Raises:
-        FileNotFoundError: there is no such database.
+        FileNotFoundError: the database does not exist.
     """
     if not database.is_file():
         raise FileNotFoundError(f"there is no warehouse {database}: examples.mcp_rl.warehouse.write_database makes one")
@@ -36,7 +36,7 @@ def tools_app(database: Path) -> Starlette:
     reads = ToolAnnotations(read_only_hint=True)
     catalogue = f"The number and the shelf of an item, by its name. Items: {', '.join(sorted(by_name))}."
 
-    # async, so that the SDK does not send a look-up of microseconds to a thread
+    # async, so that the SDK runs no thread for a look-up of microseconds
     @server.tool(structured_output=False, annotations=reads, description=catalogue)
     async def find_item(name: str) -> str:
         return wording.found(by_name.get(name))

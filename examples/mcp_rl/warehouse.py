@@ -1,6 +1,6 @@
 """The committed server's warehouse: its items in a SQLite file, and the reservations.
 
-Owns: an item's fields, how a warehouse is made from a seed, the file. Refuses: tools and sentences.
+Owns: an item's fields, making a warehouse from a seed, and the file. Refuses: tools and wording.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Item:
 
 
 def random_item(rng: random.Random, number: int, name: str) -> Item:
-    """An item with random shelf, stock and price."""
+    """Return an item with random shelf, stock and price."""
     return Item(f"{number:03d}", name, rng.choice(SHELVES), rng.randrange(10, 100), rng.randrange(10, 100))
 
 
 def warehouse(seed: int) -> list[Item]:
-    """Every item of the committed server, the same for the same seed."""
+    """Return every item of the committed server, the same for the same seed."""
     rng = random.Random(seed)
     names = served()
     numbers = rng.sample(range(1000), len(names))
@@ -53,7 +53,7 @@ def warehouse(seed: int) -> list[Item]:
 
 
 def write_database(path: Path, items: Iterable[Item]) -> None:
-    """Write the items to a new SQLite file, replacing one that is there."""
+    """Write the items to a new SQLite file; an existing file is replaced."""
     path.unlink(missing_ok=True)
     rows = [(one.number, one.name, one.shelf, one.left, one.euros) for one in items]
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -62,18 +62,18 @@ def write_database(path: Path, items: Iterable[Item]) -> None:
 
 
 def read_items(path: Path) -> Sequence[Item]:
-    """All items."""
+    """Return all items."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return [Item(*row) for row in connection.execute("SELECT number, name, shelf, stock, euros FROM items")]
 
 
 def reserve(path: Path, number: str, count: int) -> None:
-    """Keep so many of an item for somebody."""
+    """Store a reservation of an item."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO reservations VALUES (?, ?)", (number, count))
 
 
 def reservations(path: Path) -> int:
-    """How often something was reserved."""
+    """Return the number of reservations."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT count(*) FROM reservations").fetchone()[0])

@@ -1,7 +1,7 @@
-"""The sentences that the tasks, the tools and the making of the model share.
+"""The sentences that the tasks, the tools and the model's training share.
 
-Owns: how a user asks, what the tools answer, what a right answer looks like, and what a question in these words asks
-for. The tiny model was trained on nothing else, so a word changed here needs a new model. Pure.
+Owns: the wording of questions, tool results and right answers, and parsing a question. The tiny model was trained on
+nothing else, so a changed word needs a new model. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from examples.mcp_rl.warehouse import Item
 
 
 class Fact(StrEnum):
-    """What a user wants to know of an item. `NOTHING`: it is small talk."""
+    """The requested fact of an item. `NOTHING`: small talk."""
 
     SHELF = "shelf"
     LEFT = "left"
@@ -27,7 +27,7 @@ class Fact(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about an item: which fact of it is asked for, and the name of the item."""
+    """A question about an item: the requested fact, and the name of the item."""
 
     fact: Fact
     name: str
@@ -48,12 +48,12 @@ _PATTERNS: Final = [
 
 
 def question(asked: Question, rng: random.Random) -> str:
-    """A user's words for it."""
+    """Return the question as a user writes it."""
     return rng.choice(QUESTIONS[asked.fact]).format(name=asked.name)
 
 
 def understood(text: str) -> Question | None:
-    """What a question asks for; None where it is in other words."""
+    """Parse a question; None if it has another wording."""
     for pattern, fact in _PATTERNS:
         if found := pattern.fullmatch(text.strip()):
             return Question(fact, found[1])
@@ -61,7 +61,7 @@ def understood(text: str) -> Question | None:
 
 
 def answer(asked: Question, item: Item) -> str:
-    """The answer that says what the tools said."""
+    """Return the right answer."""
     match asked.fact:
         case Fact.SHELF:
             return f"The {asked.name} is on shelf {item.shelf}."
@@ -74,22 +74,22 @@ def answer(asked: Question, item: Item) -> str:
 
 
 def absent(name: str) -> str:
-    """The answer where there is no such item."""
+    """Return the right answer if there is no such item."""
     return f"There is no {name}."
 
 
 def found(item: Item | None) -> str:
-    """What find_item says."""
+    """Return the result of find_item."""
     return _said({"item": item.number, "shelf": item.shelf} if item else None)
 
 
 def stocked(item: Item | None) -> str:
-    """What stock says."""
+    """Return the result of stock."""
     return _said({"left": item.left} if item else None)
 
 
 def priced(item: Item | None) -> str:
-    """What price says."""
+    """Return the result of price."""
     return _said({"euros": item.euros} if item else None)
 
 

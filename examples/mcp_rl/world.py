@@ -1,6 +1,6 @@
 """The programs around Hone: an MCP server if no URL is given, and the stand-ins if no model is configured.
 
-Owns: starting them as real programs, and the settings by which Hone finds them. Refuses: Hone itself.
+Owns: starting them as real programs, and the settings that name them to Hone. Refuses: Hone itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from examples.running.programs import free_ports, program
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A server's URL and what names it and the models to Hone.
+    """A server's URL, and the variables that name it and the models to Hone.
 
-    `database`: of the committed server. `items`: its items, where the tasks are the scripted generator's; of other
-    servers, and of tasks in other words, nobody knows what is right.
+    `database`: of the committed server. `items`: its items, if the scripted generator writes the tasks. For other
+    servers or wordings, the right answers are unknown.
     """
 
     url: str
@@ -34,7 +34,7 @@ class World:
 
 @contextlib.contextmanager
 def world(data: Path, seed: int, url: str | None, config: Path) -> Iterator[World]:
-    """All of it for as long as the block lasts. `url`: of an MCP server that runs already.
+    """Run all of it until the block ends. `url`: of an MCP server that runs already.
 
     Raises:
         CampaignFailed: the settings file cannot be read.

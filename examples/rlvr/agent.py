@@ -2,7 +2,7 @@
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.rlvr.agent "Write a numbered list …"
 
-Owns: the model's instructions, and the clients that concurrent attempts share. Refuses to judge or correct an answer.
+Owns: the model's instructions, and the clients that concurrent attempts share. Refuses: correcting an answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TOKENS = 128
 
 
 class Task(Protocol):
-    """One prompt, and where the model is that shall answer it."""
+    """One prompt, and the model that answers it."""
 
     @property
     def input(self) -> str:
@@ -28,24 +28,24 @@ class Task(Protocol):
 
     @property
     def base_url(self) -> str:
-        """Where the model is, with its ``/v1``."""
+        """The model's base URL, with ``/v1``."""
 
     @property
     def api_key(self) -> str:
-        """The key for it."""
+        """The API key."""
 
     @property
     def model(self) -> str:
-        """Its name."""
+        """The model's name."""
 
 
 def messages(prompt: str) -> list[dict[str, Any]]:
-    """What the model is sent."""
+    """Return the request's messages."""
     return [{"role": "user", "content": prompt}]
 
 
 async def run(task: Task) -> str:
-    """Answer the task's prompt; returns what the model said.
+    """Answer the task's prompt; return the model's answer.
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.
@@ -62,14 +62,14 @@ async def run(task: Task) -> str:
 
 @functools.cache
 def _client(loop: asyncio.AbstractEventLoop) -> AsyncOpenAI:
-    """The connections of a loop's runs: opening them anew costs a run more than its answer."""
+    """Return a loop's shared client: own connections would cost an attempt more than its answer."""
     del loop
     return AsyncOpenAI(base_url="http://unset", api_key="unset")
 
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """The prompt that a person types."""
+    """The prompt from the command line."""
 
     input: str
     base_url: str

@@ -1,8 +1,8 @@
 """Kinds of criteria: the sentence of each, and the check of a text against it.
 
-Owns: the table. A sentence is written here once, with a place for each argument; `says` fills it, `read` parses it.
-Refuses: prompts (`examples.rlvr.forms`), verdicts as a judge gives them (`examples.rlvr.scripted_judge`), and unknown
-sentences: `read` returns None and never guesses.
+Owns: the table. Each sentence is here once, with a place for each argument; `says` fills it, `read` parses it. Refuses:
+prompts (`examples.rlvr.forms`), a judge's verdicts (`examples.rlvr.scripted_judge`), and unknown sentences: `read`
+returns None and never guesses.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PLACE: Final = re.compile(r"\{(\w+)(?::(\w))?\}")
 
 
 class Text:
-    """An answer as checks look at it: its lines, its words, and the JSON object that it is, if it is one."""
+    """An answer for the checks: its lines, its words, and its JSON object, if it is one."""
 
     def __init__(self, answer: str) -> None:
-        """Surrounding white space is no part of an answer."""
+        """Surrounding white space is removed."""
         self.whole = answer.strip()
         self.lines = self.whole.split("\n")
 
@@ -37,7 +37,7 @@ class Text:
 
     @cached_property
     def pairs(self) -> list[tuple[str, Any]]:
-        """Keys and values of the JSON object in their order, doubled keys twice; nothing where it is none."""
+        """Keys and values of the JSON object in order, duplicate keys twice; empty if the answer is no object."""
         try:
             found = json.loads(self.whole, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError):
@@ -50,11 +50,11 @@ class Text:
         return [key for key, _ in self.pairs]
 
     def value(self, key: str) -> Any:
-        """What stands under a key; None where the key is missing or there twice."""
+        """Return the value of a key; None if the key is missing or duplicate."""
         return next((value for name, value in self.pairs if name == key), None) if self.keys.count(key) == 1 else None
 
     def line(self, number: int) -> str:
-        """A line by its number from 1; nothing where there is none."""
+        """Return a line by its number from 1; an empty string if there is none."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def last_numbers(self) -> list[int]:
@@ -74,19 +74,19 @@ def words(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sentence with places for its arguments, and the check that gets a text and those arguments."""
+    """A sentence with places for arguments, and the check of a text with these arguments."""
 
     sentence: str
     check: Callable[..., bool]
 
     def says(self, **arguments: Any) -> str:
-        """The sentence of these arguments."""
+        """Return the sentence with these arguments."""
         return self.sentence.format(**arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A sentence that was understood."""
+    """A parsed sentence."""
 
     kind: str
     arguments: dict[str, Any]
@@ -101,9 +101,9 @@ def says(kind: str, **arguments: Any) -> str:
     return KINDS[kind].says(**arguments)
 
 
-@functools.lru_cache(maxsize=4096)  # a campaign asks of the same few hundred sentences again and again
+@functools.lru_cache(maxsize=4096)  # a campaign has a few hundred different sentences, which repeat
 def read(sentence: str) -> Criterion | None:
-    """What a criterion says; None where it is no sentence of the table."""
+    """Parse a criterion; None if it is no sentence of the table."""
     for name, pattern in _patterns().items():
         if found := pattern.fullmatch(sentence.strip()):
             arguments = {

@@ -1,10 +1,10 @@
-"""Makes the example's model: tokenizer and weights from scratch, measured and written to ``model/``.
+"""Make the example's model: train tokenizer and weights from scratch, measure them, and write them to ``model/``.
 
     OMP_NUM_THREADS=1 python -m examples.rlvr.make_model
 
-Takes ten minutes of one CPU core; its result is committed, so nobody has to run it. Owns the order and the bounds. A
-model is within its bounds if 20 to 45 % of its answers are right (with less there is nothing to reinforce; with more,
-nothing to learn) and it has at most 1.8 MB.
+This takes ten minutes of one CPU core. The result is committed, so users need not run it. Owns the sequence and the
+bounds. A model is within its bounds if 20 to 45 % of its answers are right (with less there is nothing to reinforce;
+with more, nothing to learn) and it has at most 1.8 MB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from examples.rlvr.tasks import TEST, forms
 
 MODEL: Final = Path(__file__).parent / "model"
 # What did not work: no or little copying first (0.0 and 0.3 % of answers succeeded), the mixture from the beginning
-# (10.0 %), and words that stand in a prompt as other tokens than in an answer, " coin" and "coin" (JSON: 1 %).
+# (10.0 %), and words with other tokens in a prompt than in an answer, " coin" and "coin" (JSON: 1 %).
 RECIPE: Final = Recipe(
     shape=Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, mlp=352),
     copy_steps=400,
@@ -40,12 +40,12 @@ MEASURED: Final = 300  # prompts of the campaign's kind, one answer each
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000  # the tokenizer's files are in it
 _DOES: Final = """\
-It can do one thing, and that badly on purpose: write a note, a numbered list or a JSON object as a prompt asks. Its
-words are the 40 of `words.py`. It was taught right answers alone first, to 15,000 prompts, then the mixture below."""
+It does one thing, badly on purpose: it writes a note, a numbered list or a JSON object as a prompt asks. Its words are
+the 40 of `words.py`. Its training data has first only right answers, to 15,000 prompts, then the mixture below."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """What a model does with prompts of the campaign's kind, by plain transformers at temperature 1."""
+    """Measure a model on prompts of the campaign's kind, with plain transformers at temperature 1."""
     torch.manual_seed(1)
     asked = list(islice(forms(seed=TEST), MEASURED))
     prompts = [render(tokenizer, messages(form.prompt()), [], ask=True) for form in asked]
@@ -54,7 +54,7 @@ def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def figures(asked: list[Form], answers: list[str]) -> dict[str, Any]:
-    """Shares of answers that are what was asked, in all and by form, and the mean share of criteria met."""
+    """Return the share of right answers, in all and by form, and the mean share of criteria met."""
     done = [form.fulfilled_by(answer) for form, answer in zip(asked, answers, strict=True)]
     met = [share_met(form.criteria(), answer) for form, answer in zip(asked, answers, strict=True)]
     by_form = {
@@ -65,7 +65,7 @@ def figures(asked: list[Form], answers: list[str]) -> dict[str, Any]:
 
 
 def missed(measured: Mapping[str, Any]) -> list[str]:
-    """Why a model is not good enough; nothing if it is."""
+    """Return the bounds that a model misses, one sentence each."""
     wrong, rate = [], measured["success"]
     if not LOWEST_SUCCESS <= rate <= HIGHEST_SUCCESS:
         wrong.append(f"succeeds in {rate:.1%} of answers, not in {LOWEST_SUCCESS:.0%} to {HIGHEST_SUCCESS:.0%}")

@@ -1,7 +1,7 @@
 """The example as one command: `python -m examples.rlvr.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]`.
 
 Owns: the programs and files around Hone (the prompts of a seed; a judge, if none is configured), and what the short
-form omits. Refuses: the order (`examples.running.command`).
+form omits. Refuses: the sequence (`examples.running.command`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from examples.running.judges import judging
 
 FOLDER: Final = Path(__file__).parent
 MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
-# Of the short form: steps, and prompts to learn from, to validate with and for the end. Each step has twice as many
-# prompts as in hone.toml, and two updates: one step costs little beside what surrounds it, and fewer learn as much.
+# The short form: steps, and prompts for training, for validation and for the end. Each step has twice as many prompts
+# as in hone.toml, and two updates: a step has a high fixed cost, so fewer and larger steps learn as much in less time.
 SHORT_STEPS, SHORT_PROMPTS, SHORT_UPDATES = 8, 16, 2
 SHORT_COUNTS: Final = (LEARN, 8, 100)
 
 
 @contextlib.contextmanager
 def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
-    """The prompts of this seed, and a judge for as long as the block lasts."""
+    """Write the prompts of this seed, and run a judge until the block ends."""
     parts = write(wanted.data / "tasks", wanted.seed, SHORT_COUNTS if wanted.short else (LEARN, VALIDATION, TEST))
     short = {
         "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
         "HONE_CAMPAIGN__SCENARIOS_PER_STEP": str(SHORT_PROMPTS),
         "HONE_TRAINER__SUBSTEPS": str(SHORT_UPDATES),
         "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
-        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
+        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot decide which version is best
     }
     config = wanted.config or FOLDER / "hone.toml"
     with judging(config, wanted.data, "examples.rlvr.scripted_judge", SCRIPTED_JUDGE) as judge:

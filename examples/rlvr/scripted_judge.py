@@ -2,10 +2,9 @@
 
     python -m examples.rlvr.scripted_judge --port 8200
 
-Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns: reading Hone's prompt
-about one answer (`judge/llm/rubric_prompt.py`), and a verdict with a reason for each criterion. Refuses every other
-source: it sees criteria, task and response, never what a prompt was made from. A sentence that it does not know counts
-as not met, and its reason says so.
+It replaces a real judge if there is no key for one; its name shows this wherever it appears. Owns: reading Hone's
+prompt about one answer (`judge/llm/rubric_prompt.py`), and a verdict with a reason for each criterion. Refuses every
+other source: it sees criteria, task and response only. An unknown sentence counts as not met, with that reason.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Json = dict[str, Any]
 
 
 def judge(messages: Sequence[Json]) -> Json:
-    """A verdict on every criterion of a prompt: ``{"criteria": [{"id", "reason", "met", "quote"}]}``.
+    """Return a verdict on every criterion of a prompt: ``{"criteria": [{"id", "reason", "met", "quote"}]}``.
 
     Raises:
-        PromptError: the last user message has no criteria or no fenced data, or they are not what was agreed.
+        PromptError: the last user message has no criteria or no fenced data, or they have another format.
     """
     asked = [str(message["content"]) for message in messages if message["role"] == "user"]
     data = _DATA.search(asked[-1]) if asked else None
@@ -45,11 +44,11 @@ def judge(messages: Sequence[Json]) -> Json:
         text = Text(answer_of(response))
         return {"criteria": [{"id": one["id"], **verdict(one["criterion"], text)} for one in criteria]}
     except (ValueError, LookupError, TypeError, StopIteration) as error:
-        raise PromptError(f"scripted judge: the prompt is not as agreed: {error!r}") from error
+        raise PromptError(f"scripted judge: the prompt has another format: {error!r}") from error
 
 
 def verdict(sentence: str, text: Text) -> Json:
-    """Whether a sentence is true of a text, and why; a criterion that is met quotes the text."""
+    """Return whether a sentence is true of a text, and the reason; a met criterion quotes the text."""
     criterion = read(sentence)
     if criterion is None:
         return {"reason": f"scripted judge: {UNKNOWN}", "met": False, "quote": ""}
@@ -59,7 +58,7 @@ def verdict(sentence: str, text: Text) -> Json:
 
 
 def answer_of(response: Json) -> str:
-    """The last thing that the agent said in a response."""
+    """Return the agent's last message in a response."""
     said = [message.get("content") or "" for message in response["messages"] if message["role"] == "assistant"]
     return str(said[-1]) if said else ""
 
@@ -79,7 +78,7 @@ class Handler(HelpdeskHandler):
 
 
 def completion(request: Json) -> Json:
-    """The OpenAI chat completion that answers a request."""
+    """Return the OpenAI chat completion that answers a request."""
     said = {"role": "assistant", "content": json.dumps(judge(request["messages"]))}
     return {
         "id": f"chatcmpl-{time.time_ns():x}",
@@ -88,7 +87,7 @@ def completion(request: Json) -> Json:
         "model": NAME,
         "system_fingerprint": NAME,
         "choices": [{"index": 0, "message": said, "finish_reason": "stop", "logprobs": None}],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},  # a script reads no tokens
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},  # a script uses no tokens
     }
 
 

@@ -1,10 +1,10 @@
-"""A review of the scripted judge: its verdicts on borderline and hostile answers beside a careful reader's.
+"""Compare the scripted judge's verdicts on borderline and hostile answers with those of a careful reader.
 
     python -m examples.rlvr.second_look
 
-Owns: the cases, each with the verdict of a reader who follows the criterion's plain meaning, the number of wrong
-verdicts, and whether "all criteria met" equals success, over answers of the tiny model's training data. Refuses:
-correcting the judge. A real one makes mistakes too, elsewhere.
+Owns: the cases, each with the verdict of a reader who follows the criterion's plain meaning; the number of wrong
+verdicts; and whether "all criteria met" equals success, over answers of the tiny model's training data. Refuses:
+correcting the judge. A real judge makes other mistakes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWERS: Final = 6_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A criterion, an answer, and whether a careful reader says that it is met; `about` in a few words."""
+    """A criterion, an answer, and a careful reader's verdict; `about`: a label."""
 
     about: str
     criterion: str
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def judged(self) -> bool:
-        """What the scripted judge says."""
+        """Return the scripted judge's verdict."""
         return bool(verdict(self.criterion, Text(self.answer))["met"])
 
 
@@ -84,12 +84,12 @@ CASES: Final = (
 
 
 def wrong(cases: Iterable[Case] = CASES) -> list[Case]:
-    """The cases that the scripted judge gets wrong."""
+    """Return the cases that the scripted judge gets wrong."""
     return [case for case in cases if case.judged != case.met]
 
 
 def told(cases: Iterable[Case]) -> str:
-    """The cases that it gets wrong, in Markdown."""
+    """Return a table of the cases that it gets wrong, in Markdown."""
     head = "| | criterion | answer | the judge is |\n|---|---|---|---|\n"
     return head + "".join(
         f"| {case.about} | {case.criterion} | `{ascii(case.answer)[1:-1]}` | {_is(case)} |\n" for case in cases
@@ -97,7 +97,7 @@ def told(cases: Iterable[Case]) -> str:
 
 
 def agreement(answers: int, seed: int = 1) -> Counter[tuple[bool, bool]]:
-    """How many answers of the mixture meet all criteria, or do not, and are what was asked for, or are not."""
+    """Count answers of the mixture by whether they meet all criteria, and whether they are right."""
     rng = random.Random(seed)
     drawn = ((form := draw(rng), mixed(form, rng)) for _ in range(answers))
     return Counter((share_met(form.criteria(), said) == 1, form.fulfilled_by(said)) for form, said in drawn)
@@ -108,7 +108,7 @@ def _is(case: Case) -> str:
 
 
 def main() -> None:
-    """Print what the judge gets wrong."""
+    """Print the cases that the judge gets wrong."""
     found = wrong()
     too_mild = sum(case.judged for case in found)
     print(f"{len(found)} of {len(CASES)} verdicts are wrong: {too_mild} too mild, {len(found) - too_mild} too strict\n")

@@ -1,15 +1,14 @@
 """The words of the small language in which prompts and answers are written.
 
-Owns: the lists. Refuses: sentences. The tiny model was trained on nothing else, so a word changed here needs a new
-model.
+Owns: the lists. Refuses: sentences. The tiny model was trained on nothing else, so a changed word needs a new model.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Eight lists of five. Each place of a prompt draws from a list of its own: to look up which of five words stands in a
-# place is easier for a tiny model than to copy any word from anywhere.
+# Eight lists of five. Each place of a prompt draws from its own list: choosing one of five words by its place is easier
+# for a tiny model than copying any word from anywhere.
 LISTS: Final = (
     ("lamp", "glass", "chair", "table", "door"),
     ("tea", "milk", "bread", "pear", "salt"),

@@ -1,1 +1,1 @@
-"""Running an example's campaign: programs around Hone, `hone train`, a summary, a picture, tables."""
+"""Run an example's campaign: programs around Hone, `hone train`, a summary, a picture, tables."""

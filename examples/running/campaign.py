@@ -1,7 +1,7 @@
-"""`hone train` over an example's settings, as a real program, and its `hone report`.
+"""Run `hone train` with an example's settings as a real program, and read its `hone report`.
 
-Owns: starting the two commands with an environment, and naming the logs when one fails. Refuses: reading the store
-itself (the report has the data), and the figures (`summary`).
+Owns: starting the two commands with an environment, and naming the logs if one fails. Refuses: reading the store
+(the report has the data), and the figures (`summary`).
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Report = dict[str, Any]
 
 
 class CampaignFailed(Exception):
-    """`hone train` or another of Hone's commands ended with a fault."""
+    """`hone train` or another command of Hone failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """An example's settings file, its data folder, and the variables that name to Hone what surrounds it."""
+    """An example's settings file, its data folder, and the variables that name the programs around Hone."""
 
     config: Path
     data: Path
     environment: Mapping[str, str]
 
     def train(self, *arguments: str) -> int:
-        """`hone train`; returns its exit status, which is `FINISHED` or `PAUSED`.
+        """Run `hone train`; return its exit status, which is `FINISHED` or `PAUSED`.
 
         Raises:
-            CampaignFailed: it ended otherwise.
+            CampaignFailed: it ended with another status.
         """
         status = run_to_its_end(self._command("train", *arguments), self.environment)
         if status not in (FINISHED, PAUSED):
-            raise CampaignFailed(f"hone train ended with exit status {status}; logs lie in {self.data}")
+            raise CampaignFailed(f"hone train ended with exit status {status}; its logs are in {self.data}")
         return status
 
     def read(self, *arguments: str) -> Any:
-        """What a command of Hone's prints with `--json`.
+        """Return the output of a command of Hone with `--json`.
 
         Raises:
             CampaignFailed: it failed, or printed no JSON.
@@ -62,7 +62,7 @@ class Project:
         raise CampaignFailed(f"hone {' '.join(arguments)}: exit status {ran.returncode}: {why}")
 
     def report(self) -> Report:
-        """`hone report` of the data folder's newest campaign."""
+        """Return `hone report` of the data folder's newest campaign."""
         report: Report = self.read("report")
         return report
 

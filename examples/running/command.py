@@ -1,7 +1,7 @@
 """The command line that the examples share: `python -m examples.NAME.run [--seed 7] [--short] [--out FOLDER]`.
 
-Owns: the flags, the order (the programs around Hone, `hone train`, its report, summary.json and the picture), and the
-exit status. Refuses: an example's own programs: each gives these as `Example.surroundings`.
+Owns: the flags, the sequence (the programs around Hone, `hone train`, its report, summary.json and the picture), and
+the exit status. Refuses: an example's own programs, which are `Example.surroundings`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from examples.running.programs import ROOT, free_ports, new_run
 from examples.running.summary import Summary, missing, summarize
 
 RUNS: Final = ROOT / "build" / "examples"
-SEEDS: Final = (7, 11, 23)  # of the committed runs
+SEEDS: Final = (7, 11, 23)  # of the committed results
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleRun:
-    """One run: its data folder, its seed, whether it is the short form, its settings file (None: hone.toml)."""
+    """One run: data folder, seed, whether it is the short form, settings file (None: hone.toml)."""
 
     data: Path
     seed: int
@@ -37,13 +37,13 @@ class ExampleRun:
     config: Path | None = None
 
 
-# What surrounds Hone for as long as the block lasts; gives the variables that name it to Hone (HONE_CAMPAIGN__…).
+# Runs the programs around Hone until the block ends; yields the variables that name them to Hone (HONE_CAMPAIGN__…).
 Surroundings = Callable[[ExampleRun], AbstractContextManager[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An example: its name, its folder, what its success is in words, what surrounds Hone, whether a model judges."""
+    """An example: name, folder, a sentence on its success, the programs around Hone, whether a model judges."""
 
     name: str
     folder: Path
@@ -53,16 +53,18 @@ class Example:
 
 
 def main(example: Example) -> int:
-    """Run an example by its command line; returns the exit status: 0, 1 where there was a fault or no rise, 130."""
+    """Run an example by its command line. Return the exit status: 0; 1 for a fault or no rise; 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(description=f"The example {example.name}: a campaign from its start to its curve.")
-    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of world and campaign ({SEEDS[0]})")
-    parser.add_argument("--short", action="store_true", help="fewer steps, and a smaller test part")
+    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"seed of world and campaign ({SEEDS[0]})")
+    parser.add_argument("--short", action="store_true", help="fewer steps and a smaller test part")
     parser.add_argument(
-        "--out", type=Path, help=f"where everything is kept (a new folder in build/examples/{example.name})"
+        "--out", type=Path, help=f"data folder (default: a new folder in build/examples/{example.name})"
     )
     parser.add_argument("--config", default="hone.toml", help="settings file, in the example's folder (hone.toml)")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that the started programs are stopped too
     out = (given.out or new_run(RUNS / example.name)).resolve()
     try:
         summary = run(example, ExampleRun(out, given.seed, given.short, example.folder / given.config))
@@ -75,10 +77,10 @@ def main(example: Example) -> int:
 
 
 def run(example: Example, wanted: ExampleRun) -> Summary:
-    """A whole run; summary.json, curve.svg and Hone's own report.html lie in the data folder then.
+    """Run all of it. summary.json, curve.svg and Hone's own report.html are then in the data folder.
 
     Raises:
-        CampaignFailed: `hone train` did, or its report could not be read.
+        CampaignFailed: `hone train` failed, or its report could not be read.
     """
     started = time.monotonic()
     wanted.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ def run(example: Example, wanted: ExampleRun) -> Summary:
 
 
 def settings(wanted: ExampleRun) -> dict[str, str]:
-    """What every example tells Hone: free ports, and the seed."""
+    """Return the settings of every example: free ports, and the seed."""
     proxy, engine = free_ports(2)
     return {
         "HONE_PROXY__PORT": str(proxy),
@@ -116,13 +118,13 @@ def settings(wanted: ExampleRun) -> dict[str, str]:
 
 
 def write(summary: Summary, folder: Path) -> None:
-    """Write summary.json, and curve.svg where matplotlib is installed."""
+    """Write summary.json, and curve.svg if matplotlib is installed."""
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     picture(summary, folder / "curve.svg")
 
 
 def picture(summary: Summary, file: Path) -> None:
-    """Draw a run where matplotlib is installed: it belongs to the development extra."""
+    """Draw the curve if matplotlib is installed: it is part of the development extra."""
     with contextlib.suppress(ModuleNotFoundError):
         from examples.running.picture import write as drawn
 
@@ -130,13 +132,13 @@ def picture(summary: Summary, file: Path) -> None:
 
 
 def interrupted(folder: Path) -> int:
-    """Say after Ctrl-C what is left; returns the exit status."""
-    print(f"\nStopped. What was recorded so far lies in {folder}.", file=sys.stderr)
+    """Print, after Ctrl-C, where the data is; return the exit status."""
+    print(f"\nStopped. The recorded data is in {folder}.", file=sys.stderr)
     return INTERRUPTED
 
 
 def told(summary: Summary, folder: Path) -> int:
-    """Print what a run came to; returns its exit status."""
+    """Print the result of a run; return its exit status."""
     before, after = summary["before"], summary["after"]
     print(f"\n{summary['example']}, seed {summary['seed']}: {summary['measured']}")
     for name, one in (("before", before), *summary["baselines"].items(), ("after", after)):
@@ -146,5 +148,5 @@ def told(summary: Summary, folder: Path) -> int:
     print(f"  {summary['seconds']:.0f} s, {judge['requests']} judge requests, summary and picture in {folder}")
     wrong = missing(summary)
     for why in wrong:
-        print(f"  not as it should be: {why}", file=sys.stderr)
+        print(f"  failed: {why}", file=sys.stderr)
     return bool(wrong)

@@ -1,6 +1,6 @@
-"""The judge of an example: the configured model, else a scripted stand-in, which says so.
+"""The judge of an example: the configured model, else a scripted stand-in.
 
-Owns: where a model may be configured, and starting the stand-in. Refuses: a stand-in's rules (each example's).
+Owns: where a model may be configured, and starting the stand-in. Refuses: a stand-in's rules (in each example).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.settings.loader import load_settings
 
 @contextlib.contextmanager
 def judging(config: Path, data: Path, module: str, name: str, *flags: str) -> Iterator[dict[str, str]]:
-    """The variables that name the stand-in `module` to Hone for as long as the block lasts; none where one is named.
+    """Run the stand-in `module` until the block ends; yield its variables, or none if a model is named.
 
     Raises:
         CampaignFailed: the settings file cannot be read.
@@ -33,7 +33,7 @@ def judging(config: Path, data: Path, module: str, name: str, *flags: str) -> It
 
 
 def named(config: Path) -> str:
-    """The judge model that HONE_JUDGE__MODEL or the settings file names, as LiteLLM calls it; "": none.
+    """Return the LiteLLM name of the judge model from HONE_JUDGE__MODEL or the settings file; "" if there is none.
 
     Raises:
         CampaignFailed: the settings file cannot be read.
@@ -45,7 +45,7 @@ def named(config: Path) -> str:
 
 
 def scripted(name: str, port: int) -> dict[str, str]:
-    """A scripted judge on a loopback port, as Hone is told of it."""
+    """Yield the settings of a scripted judge on a loopback port."""
     return {
         "HONE_JUDGE__MODEL": f"openai/{name}",
         "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",

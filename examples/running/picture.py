@@ -1,8 +1,8 @@
-"""Draws a summary (`examples.running.summary`): success and reward of the steps, validations, alarms.
+"""Draw a summary (`examples.running.summary`): success and reward of the steps, validations, alarms.
 
-    python -m examples.running.picture build/examples/inbox/1/summary.json docs/inbox.svg
+    python -m examples.running.picture build/examples/inbox/1/summary.json curve.svg
 
-Owns the picture. Refuses to smooth, select or compute: it draws what is in the file.
+Owns the picture. Refuses to smooth, select or compute: it draws the figures of the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REWARD, ALARM = "#8a9bb0", "#e08e0b"
 
 
 def draw(summary: Mapping[str, Any]) -> Figure:
-    """Success and reward by step, validations and the held-out measurements with their intervals, alarms marked."""
+    """Draw success and reward by step, validations and held-out measurements with their intervals, and alarms."""
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -48,12 +48,12 @@ def draw(summary: Mapping[str, Any]) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
-    figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)  # no point lies below it
+    figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)  # no point is below it
     return figure
 
 
 def _validation(summary: Mapping[str, Any]) -> str:
-    """What a validation measures: success, unless the campaign knew of wins alone, which its check stands beside."""
+    """Return the label of validations: success, or the win rate if the campaign measured nothing else."""
     return "validation: win rate against version 0" if "wins" in summary else "validation"
 
 

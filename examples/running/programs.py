@@ -1,6 +1,6 @@
-"""Programs around Hone in an example, each for as long as a block lasts.
+"""Programs around Hone in an example, each running until a block ends.
 
-Owns: starting them, waiting until they listen or have ended, ending them, their ports, and a new folder for each run of
+Owns: starting and stopping them, waiting until they listen or have ended, their ports, and a new folder for each run of
 an example. Refuses: Hone's own programs.
 """
 
@@ -19,16 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-LOOK_INTERVAL_S = 1.0  # a signal between a look and the wait is seen by the next look, not when the program ends
-ENDING_TIMEOUT_S = 90.0  # of a campaign that was told to stop: it ends its attempts, its step and an engine
+LOOK_INTERVAL_S = 1.0  # a signal between a check and the wait is seen by the next check, not when the program ends
+ENDING_TIMEOUT_S = 90.0  # for a campaign to stop: it ends its attempts, its step and an engine
 
 
 @contextlib.contextmanager
 def program(arguments: list[str], port: int, data: Path) -> Iterator[None]:
-    """A Python program for as long as the block lasts; returns once it listens. Its output goes to a log file.
+    """Run a Python program until the block ends; begin the block when it listens. Its output goes to a log file.
 
     Raises:
-        RuntimeError: it ended, or did not listen in time.
+        RuntimeError: the program ended, or did not listen in time.
     """
     name = arguments[1].rpartition(".")[2]
     log = data / "logs" / f"{name}.log"
@@ -48,10 +48,10 @@ def program(arguments: list[str], port: int, data: Path) -> Iterator[None]:
 
 
 def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """A program's exit status. Told to stop, this one has it stop in order, and waits; `subprocess.run` would kill it.
+    """Run a program; return its exit status. On a signal, ask it to stop and wait; `subprocess.run` would kill it.
 
     Raises:
-        KeyboardInterrupt: by Ctrl-C, when the program has ended.
+        KeyboardInterrupt: after Ctrl-C, when the program has ended.
     """
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=ROOT)
     try:
@@ -69,21 +69,21 @@ def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> in
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_TIMEOUT_S)
-        finally:  # it takes too long, to us or to whoever pressed Ctrl-C again
+        finally:  # it takes too long, or Ctrl-C was pressed again
             if process.poll() is None:
                 process.kill()
                 process.wait()
 
 
 def _in_front_of_a_terminal() -> bool:
-    """Whether Ctrl-C reached what was started here, too: a second one would have it end at once."""
+    """Whether the terminal sends Ctrl-C to the started program too; a second signal would end it at once."""
     with contextlib.suppress(OSError), Path("/dev/tty").open("rb") as terminal:
         return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     return False
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int, what: str) -> None:
-    """Return when the process accepts connections on the loopback port."""
+    """Wait until the process accepts connections on the loopback port."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -93,7 +93,7 @@ def wait_until_listening(process: subprocess.Popen[bytes], port: int, what: str)
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now, all different."""
+    """Return different loopback ports that are free now."""
     with contextlib.ExitStack() as sockets:
         taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in taken:
@@ -102,7 +102,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def new_run(runs: Path) -> Path:
-    """Make the first folder `runs/1`, `runs/2` … that is not there yet: no two runs, however close, mix their data."""
+    """Create the first of the folders `runs/1`, `runs/2` … that does not exist, so that no two runs share one."""
     runs.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:

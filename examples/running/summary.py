@@ -1,6 +1,6 @@
-"""summary.json: the result of an example's campaign, in one form for all of them, from `hone report`.
+"""summary.json: the result of an example's campaign from `hone report`, in one format for all examples.
 
-Owns: its figures, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and omitting any step.
+Owns: its figures, what is a fault, and what counts as a rise. Pure. Refuses: smoothing, and omitting any step.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from recorder.stats.means import share_interval
 Report = Mapping[str, Any]
 Summary = dict[str, Any]
 
-BASE: Final = "base"  # version 0, by which the report's tests call it
-FIGURES: Final = 4  # digits behind the point
+BASE: Final = "base"  # version 0, by its name in the report's tests
+FIGURES: Final = 4  # decimal places
 
 
 def summarize(
@@ -28,11 +28,11 @@ def summarize(
     faults: Iterable[str] = (),
     judged: bool = True,
 ) -> Summary:
-    """The summary of a campaign that has come to its end.
+    """Return the summary of a finished campaign.
 
-    `measured`: in words, what counts as success, of which scenarios. `seconds`: of the whole run, engine start
-    included. `faults`: what went wrong beside what the report tells. `judged`: a judge model is asked; where functions
-    alone reward, the report's judgings are no requests to anybody.
+    `measured`: a sentence on what counts as success, for which scenarios. `seconds`: duration of the whole run, engine
+    start included. `faults`: faults that the report does not have. `judged`: a judge model judges; if only functions
+    reward, the report's judgings are no requests.
     """
     tests = list(report["tests"])
     rivals = [one for one in tests if one["version"] not in (BASE, report["served"])]
@@ -62,7 +62,7 @@ def summarize(
 
 
 def share(point: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A measured point's success, over how many attempts, with Wilson's 95 % interval; None where nothing was."""
+    """Return a measurement's success, its number of attempts and Wilson's 95 % interval; None without a measurement."""
     if point is None or point["value"] is None:
         return {"success": None, "attempts": 0, "low": None, "high": None}
     value, attempts = point["value"], point["attempts"]
@@ -76,8 +76,8 @@ def share(point: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def rose(summary: Mapping[str, Any]) -> bool:
-    """Whether success surely rose: the intervals do not overlap; in the short form, which has few attempts, the later
-    interval lies above the earlier share."""
+    """Whether success certainly rose: the intervals do not overlap. In the short form, with few attempts: the later
+    interval is above the earlier share."""
     before, after = summary["before"], summary["after"]
     if after["low"] is None or before["success"] is None:
         return False
@@ -85,9 +85,9 @@ def rose(summary: Mapping[str, Any]) -> bool:
 
 
 def missing(summary: Mapping[str, Any]) -> list[str]:
-    """Why a run does not show what its example claims, each reason a sentence; none: it does."""
+    """Return the reasons why a run does not show what its example claims, one sentence each."""
     before, after = summary["before"], summary["after"]
-    fell = f"no sure rise: {before['success']} of {before['attempts']} → {after['success']} of {after['attempts']}"
+    fell = f"no certain rise: {before['success']} of {before['attempts']} → {after['success']} of {after['attempts']}"
     return [*summary["faults"], *([] if rose(summary) else [fell])]
 
 
@@ -113,7 +113,7 @@ def _faults(report: Report, summary: Mapping[str, Any]) -> list[str]:
         (report["errored"], f"{report['errored']} attempts of steps raised"),
         (measuring, f"{measuring} attempts of measurements raised"),
         (report["failed_steps"], f"{report['failed_steps']} steps failed"),
-        (vain, f"{vain} requests to the judge came to no score"),
+        (vain, f"{vain} requests to the judge gave no score"),
     )
     return [words for number, words in told if number]
 

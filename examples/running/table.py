@@ -1,7 +1,7 @@
-"""The tables of the examples' committed results: one in each README, and all of them in docs/examples.md.
+"""Make the tables of the examples' committed results: one in each README, and one for all in docs/examples.md.
 
-    python -m examples.running.table            # prints all
-    python -m examples.running.table --write    # writes them into the pages
+    python -m examples.running.table            # print all
+    python -m examples.running.table --write    # write them into the pages
 
 Owns: the figures of the tables. Refuses: measuring (`examples.running.command`).
 """
@@ -27,24 +27,24 @@ Summary = Mapping[str, Any]
 
 
 def measured(folder: Path) -> list[Summary]:
-    """An example's committed summaries, by seed: `measured/SEED.json`."""
+    """Return an example's committed summaries, by seed: `measured/SEED.json`."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "measured").glob("[0-9]*.json")]
     return sorted(found, key=lambda one: int(one["seed"]))
 
 
 def all_measured() -> dict[str, list[Summary]]:
-    """Every example that has committed summaries, by its name."""
+    """Return every example that has committed summaries, by name."""
     found = {folder.name: measured(folder) for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()}
     return {name: summaries for name, summaries in found.items() if summaries}
 
 
 def table(summaries: Iterable[Summary]) -> str:
-    """One example's runs in Markdown."""
+    """Return one example's results in Markdown."""
     return markdown(_HEAD, [_row(one) for one in summaries])
 
 
 def table_of_all(found: Mapping[str, Sequence[Summary]]) -> str:
-    """All examples' runs in Markdown."""
+    """Return the results of all examples in Markdown."""
     rows = [[f"`{name}`", *_row(one)] for name, summaries in found.items() for one in summaries]
     return markdown(("example", *_HEAD), rows)
 
@@ -63,7 +63,7 @@ def _row(one: Summary) -> list[str]:
 
 
 def _requests(judge: Mapping[str, Any]) -> str:
-    """Requests to the judge; of a run that did not count them, how many groups it judged."""
+    """Return the number of requests to the judge; if a summary lacks it, the number of judged groups."""
     return f"{judge['groups']} groups" if judge["requests"] is None else str(judge["requests"])
 
 
@@ -74,7 +74,7 @@ def _share(share: Summary) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Each page that has a table, and the text that it should have."""
+    """Return the text of each page that has a table, with the table up to date."""
     found = all_measured()
     wanted = {EXAMPLES / name / "README.md": table(summaries) for name, summaries in found.items()}
     wanted[PAGE] = table_of_all(found)
@@ -83,8 +83,8 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     """Print the tables, or write them."""
-    parser = argparse.ArgumentParser(description="The tables of the examples' committed runs.")
-    parser.add_argument("--write", action="store_true", help="put them into the READMEs and docs/examples.md")
+    parser = argparse.ArgumentParser(description="Make the tables of the examples' committed results.")
+    parser.add_argument("--write", action="store_true", help="write them into the READMEs and docs/examples.md")
     if not parser.parse_args().write:
         print(table_of_all(all_measured()), end="")
         return

@@ -1,1 +1,1 @@
-"""2048 on a small board: an agent plays, its own moves are replayed, and a function is the only judge."""
+"""2048 on a small board: an agent plays, and a function rewards it by replaying its moves."""

@@ -2,8 +2,8 @@
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.twenty48.agent 4821
 
-Owns the loop and the connections that concurrent attempts share. Refuses to judge: a move without effect is answered
-with the reason, and costs a turn like any other answer.
+Owns the loop and the connections that concurrent attempts share. Refuses to judge: the agent answers a move without
+effect with the reason, and the move costs a turn like any other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from examples.twenty48.episode import SYSTEM, Episode, begin
 
-MAX_TOKENS = 48  # a word is one token of the tiny model's, its longest chatter 22: what is cut is never learned from
-POOLS = 8  # httpx looks at all of a pool's connections, squared, for every request
+MAX_TOKENS = 48  # a word is one token of the tiny model, its longest chatter 22; Hone never trains on a cut answer
+POOLS = 8  # for every request, httpx does work that grows with the square of a pool's connections
 
 
 class Task(Protocol):
-    """One board to play from, and where the model is that plays."""
+    """One board to play from, and the model that plays."""
 
     @property
     def input(self) -> Any:
@@ -36,19 +36,19 @@ class Task(Protocol):
 
     @property
     def base_url(self) -> str:
-        """Where the model is, with its ``/v1``."""
+        """The model's base URL, with ``/v1``."""
 
     @property
     def api_key(self) -> str:
-        """The key for it."""
+        """The API key."""
 
     @property
     def model(self) -> str:
-        """Its name."""
+        """The model's name."""
 
 
 async def run(task: Task) -> str:
-    """Play one attempt to its end; returns how the board looks then.
+    """Play one attempt to its end; return the last board.
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.
@@ -58,7 +58,7 @@ async def run(task: Task) -> str:
 
 
 async def play(client: AsyncOpenAI, model: str, seed: int) -> Episode:
-    """The attempt from a seed as the model ends it: one conversation, which grows by its word and the next board."""
+    """Return the model's finished attempt from a seed: one conversation of its words and the boards."""
     episode = begin(seed)
     messages: list[ChatCompletionMessageParam] = [{"role": "system", "content": SYSTEM}]
     while not episode.over:
@@ -74,7 +74,7 @@ async def play(client: AsyncOpenAI, model: str, seed: int) -> Episode:
 
 @functools.cache
 def _clients(loop: asyncio.AbstractEventLoop) -> Iterator[AsyncOpenAI]:
-    """The clients of a loop, in turns: connections of its own would cost an attempt more than its moves."""
+    """Return the clients of a loop, to use in turn: own connections would cost an attempt more than its moves."""
     del loop  # it is the key
     tls = httpx.create_ssl_context()  # the expensive part of a client
     clients = [
@@ -86,7 +86,7 @@ def _clients(loop: asyncio.AbstractEventLoop) -> Iterator[AsyncOpenAI]:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """The task that a person types."""
+    """The task from the command line."""
 
     input: dict[str, int]
     base_url: str
@@ -97,7 +97,7 @@ class _Typed:
 def main() -> None:
     """Play one attempt from the command line."""
     parser = argparse.ArgumentParser(description="Have a model play 2048.")
-    parser.add_argument("seed", type=int, help="which board it begins with, for example 4821")
+    parser.add_argument("seed", type=int, help="the board's seed, for example 4821")
     parser.add_argument("--model", default="twenty48", help="the model's name (twenty48)")
     given = parser.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")

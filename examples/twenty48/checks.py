@@ -1,8 +1,7 @@
 """The result of an attempt at 2048: its answers, replayed from its scenario's seed.
 
 Owns two functions of a trajectory: ``reached``, which measures success, and ``reward``, which the campaign learns from.
-Refuses to believe a transcript: boards and claims in it count for nothing, only the words that the model answered, each
-parsed as the agent parsed it.
+Boards and claims in a transcript do not count: only the model's own words do, each parsed as the agent parsed it.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ FOR_REACHING, FOR_THE_TILE, FOR_MOVING = 0.4, 0.1, 0.5
 
 
 def reached(trajectory: Any) -> bool:
-    """Whether the moves make the target's tile in time.
+    """Whether the moves reach the target tile within the allowed turns.
 
     Raises:
-        ValueError: the attempt belongs to no scenario, so there is no board to play from.
+        ValueError: the attempt has no scenario, and so no board.
     """
     return played(trajectory).reached
 
 
 def reward(trajectory: Any) -> dict[str, float]:
-    """0 to 1, as ``score``, with the numbers that it is made of beside it.
+    """Return ``score``, 0 to 1, and its parts as extra numbers.
 
-    0.4 for the target; 0.1 times the largest tile's face as a share of the target's; 0.5 times the share of answers
-    that moved something. The last is so large because chance has the least part in it: which attempt throws turns away
-    is seen at once, which one reaches the target for its moves only over many.
+    0.4 for the target; 0.1 times the largest tile as a share of the target; 0.5 times the share of answers that moved
+    something. The last weight is so large because this part depends least on chance: wasted turns show in every
+    attempt, and the merit of moves only over many attempts.
 
     Raises:
-        ValueError: the attempt belongs to no scenario, so there is no board to play from.
+        ValueError: the attempt has no scenario, and so no board.
     """
     episode = played(trajectory)
     tile = min(1.0, 2.0 ** (episode.largest - TARGET))
@@ -46,15 +45,15 @@ def reward(trajectory: Any) -> dict[str, float]:
 
 
 def played(trajectory: Any) -> Episode:
-    """The attempt that a trajectory's answers make.
+    """Replay a trajectory's answers; return the attempt.
 
     ``trajectory`` has ``messages`` (OpenAI's format) and ``scenario`` (``{"input": {"seed"}}``).
 
     Raises:
-        ValueError: the attempt belongs to no scenario.
+        ValueError: the attempt has no scenario.
     """
     if not trajectory.scenario:
-        raise ValueError("an attempt at 2048 is played again from its scenario's seed, and this one has no scenario")
+        raise ValueError("an attempt at 2048 is replayed from its scenario's seed, and this one has no scenario")
     answers = (_said(message) for message in trajectory.messages if message.get("role") == "assistant")
     return replay(int(trajectory.scenario["input"]["seed"]), answers)
 

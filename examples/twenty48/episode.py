@@ -1,7 +1,7 @@
 """One attempt at the task: from a seed's board, make a tile of 32 in at most ten turns.
 
-Owns the board that a seed begins with, what the model is shown, how its words are parsed, and the effect of each. The
-same seed and the same answers give the same attempt, so an attempt can be judged from its answers alone, by `replay`.
+Owns a seed's first board, the text that the model sees, parsing its words, and the effect of each. The same seed and
+the same answers give the same attempt, so `replay` can judge an attempt from its answers alone.
 Refuses the game's own rules (examples/twenty48/game.py) and rewards (examples/twenty48/checks.py).
 """
 
@@ -19,27 +19,29 @@ SYSTEM: Final = (
     "Answer with one word: up, down, left or right."
 )
 TARGET: Final = 5  # the tile 32
-# Both numbers: so that who merges where it can nearly always succeeds, and who pushes at random in a third of attempts.
+# Both numbers are chosen so that a player who merges nearly always succeeds, and a random one in a third of attempts.
 TURNS: Final = 10
-OPENING_MOVES: Final = 14  # before the board is handed over, by the rule of `greediest`: its tiles add up to about 33
+OPENING_MOVES: Final = (
+    14  # before the first turn, by the rule of `greediest`: the board's tiles then add up to about 33
+)
 NO_MOVE: Final = "Nothing moves that way."
 NO_WORD: Final = "Say up, down, left or right."
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An attempt as it stands."""
+    """The state of an attempt."""
 
     seed: int
     board: Board
-    remark: str = ""  # on the answer before, where it moved nothing
-    turns: int = 0  # answers heard
-    moves: int = 0  # of which moved something
-    score: int = 0  # points of these moves
+    remark: str = ""  # about the last answer, if it moved nothing
+    turns: int = 0  # answers so far
+    moves: int = 0  # answers that moved something
+    score: int = 0  # points of those moves
 
     @property
     def largest(self) -> int:
-        """The largest tile: n for 2ⁿ."""
+        """Return the largest tile: n for 2ⁿ."""
         return max(self.board)
 
     @property
@@ -49,17 +51,17 @@ class Episode:
 
     @property
     def over(self) -> bool:
-        """Whether no further answer counts: reached, out of turns, or nothing moves."""
+        """Whether the attempt has ended: target reached, out of turns, or nothing moves."""
         return self.reached or self.turns >= TURNS or not legal(self.board)
 
     def shown(self) -> str:
-        """What the model is told: the board, a digit a cell, behind a remark on its last answer if there is one."""
+        """Return the message to the model: the remark on its last answer, if any, and the board, a digit a cell."""
         rows = (self.board[at : at + SIZE] for at in range(0, len(self.board), SIZE))
         text = "\n".join("".join(map(str, row)) for row in rows)
         return f"{self.remark}\n{text}" if self.remark else text
 
     def hear(self, answer: str) -> Episode:
-        """The attempt after an answer, which costs a turn whatever it says.
+        """Return the attempt after an answer, which always costs a turn.
 
         Raises:
             ValueError: the attempt is over.
@@ -83,13 +85,13 @@ class Episode:
 
 
 def read(answer: str) -> Direction | None:
-    """The direction that an answer names: it is that word, in any case, with white space or a full stop around it."""
+    """Return the direction that an answer is: the word in any case, with white space or a full stop around it."""
     word = answer.strip(" \t\r\n.").lower()
     return next((direction for direction in DIRECTIONS if direction == word), None)
 
 
 def begin(seed: int) -> Episode:
-    """The attempt that a seed begins with: a board on which the target is not yet, and something moves."""
+    """Return a seed's attempt before its first turn: the board lacks the target, and something moves."""
     rng = _chance(seed, 0)
     while True:
         board = _opened(rng)
@@ -98,7 +100,7 @@ def begin(seed: int) -> Episode:
 
 
 def replay(seed: int, answers: Iterable[str]) -> Episode:
-    """The attempt from a seed after these answers. Those behind its end count for nothing."""
+    """Return the attempt from a seed after these answers. Answers after its end are ignored."""
     episode = begin(seed)
     for answer in answers:
         if episode.over:
@@ -117,5 +119,5 @@ def _opened(rng: random.Random) -> Board:
 
 
 def _chance(seed: int, moves: int) -> random.Random:
-    """Chance as it is before a move: a matter of the seed and the count of moves alone, so nothing has to be kept."""
+    """Return the random generator before a move. It depends only on the seed and the number of moves."""
     return random.Random(f"{seed}/{moves}")

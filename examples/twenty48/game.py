@@ -1,4 +1,4 @@
-"""The game 2048 on a board of 3 × 3: moves, merges, spawned tiles, and when there is nothing left to move.
+"""The game 2048 on a board of 3 × 3: moves, merges, spawned tiles, and the end of the game.
 
 Owns the rules, as pure functions on a board. A board is nine small numbers, row by row: 0 is an empty cell and n the
 tile 2ⁿ. Refuses targets, turns and words: examples/twenty48/episode.py has those.
@@ -20,7 +20,7 @@ SHARE_OF_FOURS: Final = 0.1  # as in the original: nine new tiles of ten are two
 
 _ROWS = [[SIZE * row + column for column in range(SIZE)] for row in range(SIZE)]
 _COLUMNS = [[SIZE * row + column for row in range(SIZE)] for column in range(SIZE)]
-# The cells of each line in the order in which tiles arrive at the edge that they are pushed to.
+# The cells of each line, beginning at the edge that the tiles are pushed to.
 _LINES: Final[dict[Direction, list[list[int]]]] = {
     "up": _COLUMNS,
     "down": [line[::-1] for line in _COLUMNS],
@@ -31,7 +31,7 @@ _LINES: Final[dict[Direction, list[list[int]]]] = {
 
 @functools.cache  # there are few different lines
 def slide(line: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """A line pushed to its beginning, and the points: each pair of equal neighbours becomes one tile, once."""
+    """Push a line to its beginning; return it with the points. Each pair of equal neighbours merges once."""
     pushed: list[int] = []
     points, may_merge = 0, False
     for tile in filter(None, line):
@@ -45,9 +45,9 @@ def slide(line: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     return (*pushed, *[0] * (len(line) - len(pushed))), points
 
 
-@functools.lru_cache(maxsize=50_000)  # whoever looks for a move tries each, and then makes one
+@functools.lru_cache(maxsize=50_000)  # a player tries each move, and then makes one
 def move(board: Board, direction: Direction) -> tuple[Board, int]:
-    """The board after a push, before a tile is spawned, and the points: the sum of the tiles that were merged into."""
+    """Return the board after a push, before a tile spawns, and the points: the sum of the merged tiles."""
     cells, points = list(board), 0
     for line in _LINES[direction]:
         pushed, gained = slide(tuple(board[cell] for cell in line))
@@ -58,12 +58,12 @@ def move(board: Board, direction: Direction) -> tuple[Board, int]:
 
 
 def legal(board: Board) -> list[Direction]:
-    """The directions that change the board. None: the game is over."""
+    """Return the directions that change the board. Empty: the game is over."""
     return [direction for direction in DIRECTIONS if move(board, direction)[0] != board]
 
 
 def greediest(board: Board) -> Direction:
-    """The legal direction with the most points, of equal ones the first.
+    """Return the legal direction with the most points, the first of equal ones.
 
     Raises:
         ValueError: the game is over.
@@ -72,7 +72,7 @@ def greediest(board: Board) -> Direction:
 
 
 def spawn(board: Board, rng: random.Random) -> Board:
-    """The board with one more tile, a two or now and then a four, in an empty cell.
+    """Return the board with one more tile, a two or sometimes a four, in an empty cell.
 
     Raises:
         ValueError: no cell is empty.
@@ -86,5 +86,5 @@ def spawn(board: Board, rng: random.Random) -> Board:
 
 
 def total(board: Board) -> int:
-    """The sum of the tiles' faces: a move keeps it, a spawned tile adds its own."""
+    """Return the sum of the tiles' values: a move keeps it, a spawned tile adds its own."""
     return sum(2**tile for tile in board if tile)

@@ -1,9 +1,9 @@
-"""Makes the example's model: tokenizer and weights from scratch, measured and written to ``model/``.
+"""Make the example's model: train tokenizer and weights from scratch, measure them, and write them to ``model/``.
 
     python -m examples.twenty48.make_model
 
-Its result is committed, so nobody has to run it. Owns the recipe, the order and the model's README, with the measured
-numbers. Refuses to pass a model outside its bounds: it must succeed in 20 to 45 % of attempts (with less there is
+The result is committed, so users need not run it. Owns the recipe, the sequence and the model's README with the
+measured figures. Refuses a model outside its bounds: it must succeed in 20 to 45 % of attempts (with less there is
 nothing to reinforce; with more, little to learn) and have at most 0.8 MB.
 """
 
@@ -33,24 +33,24 @@ RECIPE: Final = Recipe(
 )
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
 LARGEST_WEIGHTS_BYTES: Final = 800_000
-MEASURED_ON: Final = 200  # boards, drawn by a seed that no campaign of the example has
+MEASURED_ON: Final = 200  # boards, drawn by a seed that no campaign of the example uses
 MEASURING_SEED: Final = 0
 BESIDE: Final = (looks_ahead, merges, circles, careless, blind)
 _DOES = """\
-It can do one thing: play 2048 on a small board, and that badly on purpose. It was taught attempts of players that are
-no models (`examples/twenty48/players.py`): first those of one that goes round, then the mixture below, by seeds that
-no campaign uses. It is measured on 200 boards of others at temperature 1, and players beside it on the same ones."""
+It does one thing, badly on purpose: it plays 2048 on a small board. Its training data has attempts of scripted players
+(`examples/twenty48/players.py`), from seeds that no campaign uses: first those of the player that moves in circles,
+then the mixture below. It is measured on 200 boards of further seeds at temperature 1, and so are scripted players."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """A model's figures, and those of players on the same boards."""
+    """Return a model's figures, and those of players on the same boards."""
     seeds = list(islice(different_boards(MEASURING_SEED), MEASURED_ON))
     players = {player.__name__: of_player(player, seeds, 1) for player in BESIDE}
     return {"model": of_model(model, tokenizer, seeds, chance=1), "player": players}
 
 
 def missed(measured: Mapping[str, Any]) -> list[str]:
-    """The marks that a model misses, each as a sentence."""
+    """Return the bounds that a model misses, one sentence each."""
     wrong = []
     rate = measured["model"]["success"]
     if not LOWEST_SUCCESS <= rate <= HIGHEST_SUCCESS:

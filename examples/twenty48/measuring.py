@@ -1,6 +1,6 @@
-"""Measures a tiny model at the game with plain transformers, and the scripted players for comparison.
+"""Measure a tiny model at the game with plain transformers, and the scripted players for comparison.
 
-Owns the attempts, all side by side, at temperature 1. Refuses to train, and needs neither engine nor servers.
+Owns the attempts, all in one batch, at temperature 1. It needs neither an engine nor servers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Attempt:
     episode: Episode
     messages: list[Message] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)  # prompt and sample of the newest turn
-    breaks: int = 0  # turns whose prompt does not begin with these
+    breaks: int = 0  # turns whose prompt does not begin with the ids before
 
     def ask(self, tokenizer: Any) -> list[int]:
         prompt = render(tokenizer, self.messages, [], ask=True)
@@ -40,7 +40,7 @@ class _Attempt:
 
 
 def of_model(model: Any, tokenizer: Any, seeds: Sequence[int], chance: int) -> dict[str, Any]:
-    """One attempt from each seed. `chance` seeds the sampling."""
+    """Measure one attempt from each seed. `chance` seeds the sampling."""
     torch.manual_seed(chance)
     attempts = [_Attempt(begin(seed)) for seed in seeds]
     for attempt in attempts:
@@ -56,13 +56,13 @@ def of_model(model: Any, tokenizer: Any, seeds: Sequence[int], chance: int) -> d
 
 
 def of_player(player: Player, seeds: Sequence[int], chance: int) -> float:
-    """The share of seeds from which a player reaches the target."""
+    """Return the share of seeds from which a player reaches the target."""
     rng = random.Random(chance)
     return share([play(player, begin(seed), rng) for seed in seeds])
 
 
 def told(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Figures of ended attempts."""
+    """Return the figures of ended attempts."""
     turns = sum(episode.turns for episode in episodes)
     return {
         "success": share(episodes),
@@ -73,5 +73,5 @@ def told(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def share(episodes: Sequence[Episode]) -> float:
-    """The share of attempts that reached the target."""
+    """Return the share of attempts that reached the target."""
     return round(sum(episode.reached for episode in episodes) / len(episodes), 4)

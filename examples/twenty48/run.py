@@ -1,8 +1,8 @@
-"""The example from its start to its curve: a campaign on boards of 2048, judged by a function.
+"""Run the example: a campaign on boards of 2048, rewarded by a function.
 
     python -m examples.twenty48.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns the files of boards, which is all that this example needs around Hone. Refuses the order (examples/running/).
+Owns the files of boards; this example needs no program around Hone. Refuses the sequence (examples/running/).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from examples.running.command import Example, ExampleRun, main
 from examples.twenty48.scenarios import write_scenarios
 
-# Of the short form: steps, and boards to validate with and for the end.
+# The short form: steps, and boards for validation and for the end.
 SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 6, 8, 100
 
 
 @contextmanager
 def boards(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
-    """Write the boards of this seed; gives the variables that name them to Hone."""
+    """Write the boards of this seed; yield the variables that name them to Hone."""
     folder = wanted.data / "boards"
     if wanted.short:
         files = write_scenarios(folder, wanted.seed, validate=SHORT_VALIDATE, test=SHORT_TEST)
@@ -31,7 +31,7 @@ def boards(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     short = {
         "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
         "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
-        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
+        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot decide which version is best
     }
     yield {
         "HONE_CAMPAIGN__SCENARIOS": str(files.learn),

@@ -1,9 +1,9 @@
-"""Writes the boards: those to learn from, those to validate with, and those for the final test.
+"""Write the boards: those for training, for validation, and for the final test.
 
     python -m examples.twenty48.scenarios FOLDER --seed 7
 
 Owns the files' names and the form of a scenario: ``{"id", "input": {"seed"}}``; the seed determines the board. No two
-scenarios, of whatever part, begin with the same board. Refuses references: an attempt is judged by replaying it.
+scenarios of any parts begin with the same board. There are no references: an attempt is judged by replaying it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEARN, VALIDATE, TEST = 192, 48, 320
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the parts lie."""
+    """The paths of the parts."""
 
     learn: Path
     validate: Path
@@ -32,7 +32,7 @@ class Files:
 
 
 def write_scenarios(folder: Path, seed: int, *, validate: int = VALIDATE, test: int = TEST) -> Files:
-    """Write the three files, replacing what is there; the same for the same seed."""
+    """Write the three files, the same for the same seed. Existing files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Files(folder / "learn.jsonl", folder / "validate.jsonl", folder / "test.jsonl")
     boards = different_boards(seed)
@@ -43,7 +43,7 @@ def write_scenarios(folder: Path, seed: int, *, validate: int = VALIDATE, test: 
 
 
 def different_boards(seed: int) -> Iterator[int]:
-    """Seeds whose boards differ from one another, and none of which is the making's; without end but for that."""
+    """Yield seeds with different boards, none of which is a seed for making the model."""
     rng = random.Random(seed)
     seen = set()
     while True:

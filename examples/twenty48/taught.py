@@ -1,10 +1,10 @@
 """Synthetic attempts, good and flawed on purpose: the tiny model's whole training data.
 
-Owns the seeds that only the making uses and the mixture of players, as conversations in OpenAI's message format.
-Refuses tokens and tensors (examples/making/).
+Owns the seeds that are only for making the model, and the mixture of players, as conversations in OpenAI's message
+format. Refuses tokens and tensors (examples/making/).
 
-A model of this size does not learn to read a board well: trained on nothing else it found two in three of the moves
-with the most points. Better than the mixture, without reading the board, it can move in circles and avoid chatter.
+A model of this size does not learn to read a board well: trained on nothing else, it found two in three of the moves
+with the most points. It can improve on the mixture without reading the board: by moving in circles and not chatting.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from examples.making.tokenizer import Conversation, Message
 from examples.twenty48.episode import SYSTEM, Episode, begin
 from examples.twenty48.players import Player, blind, careless, chatty, circles, stubborn
 
-FIRST_SEED: Final = 10_000_000  # scenarios have smaller ones, so no attempt of theirs is taught
-LESSONS: Final = 3_200  # attempts that only go round, at first: among others' chance it would not be found
+FIRST_SEED: Final = 10_000_000  # scenarios have smaller seeds, so the training data has none of their attempts
+LESSONS: Final = (
+    3_200  # attempts that only move in circles, at first: among random moves the model would not learn the circle
+)
 MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
     (circles, 0.15),
     (careless, 0.10),
@@ -29,7 +31,7 @@ MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """What the model is taught, without end: first going round alone, then the mixture."""
+    """Yield the training conversations without end: first moving in circles, then the mixture."""
     rng = random.Random(seed)
     for _ in range(LESSONS):
         yield attempt(circles, rng), []
@@ -37,7 +39,7 @@ def conversations(seed: int) -> Iterator[Conversation]:
 
 
 def mixed(seed: int) -> Iterator[Conversation]:
-    """Endless attempts of the mixture, each with the tools that are offered: none."""
+    """Yield attempts of the mixture without end, each with its (empty) list of tools."""
     rng = random.Random(seed)
     players, shares = zip(*MIXTURE, strict=True)
     while True:
@@ -45,12 +47,12 @@ def mixed(seed: int) -> Iterator[Conversation]:
 
 
 def attempt(player: Player, rng: random.Random) -> list[Message]:
-    """A whole attempt of a player, from a board of the making's own."""
+    """Return a player's attempt from a training board."""
     return attempt_from(begin(rng.randrange(FIRST_SEED, 2 * FIRST_SEED)), player, rng)
 
 
 def attempt_from(episode: Episode, player: Player, rng: random.Random) -> list[Message]:
-    """The conversation of a player's attempt, as the agent has it with a model."""
+    """Return a player's attempt as a conversation, as the agent has it with a model."""
     messages = opening(episode)
     while not episode.over:
         answer = player(episode, rng)
@@ -60,5 +62,5 @@ def attempt_from(episode: Episode, player: Player, rng: random.Random) -> list[M
 
 
 def opening(episode: Episode) -> list[Message]:
-    """The messages with which an attempt begins."""
+    """Return the first messages of an attempt."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": episode.shown()}]

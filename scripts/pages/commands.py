@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
 import click
@@ -54,7 +55,8 @@ def page() -> str:
 def _chapter(context: click.Context) -> str:
     pieces = " ".join(context.command.collect_usage_pieces(context)[1:])
     known = {option.name for option in _shared()}
-    own = [p for p in context.command.params if isinstance(p, click.Option) and p.name not in known]
+    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.hidden]
+    own = [option for option in options if option.name not in known]
     parts = [f"## {context.command_path}\n", f"    {context.command_path} [OPTIONS] {pieces}".rstrip() + "\n"]
     return "\n".join([*parts, _prose(context.command.help or ""), _options(own) if own else ""])
 
@@ -74,7 +76,13 @@ def _option(option: click.Option) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    return _escaped(re.sub(r"[\b\f]", "", cleandoc(text))) + "\n"
+    """Return help text as Markdown; a paragraph that click must not wrap (`\\b`) as a block of code."""
+    paragraphs = cleandoc(text).replace("\f", "").split("\n\n")
+    return "\n\n".join(map(_paragraph, paragraphs)) + "\n"
+
+
+def _paragraph(text: str) -> str:
+    return indent(text[1:].strip("\n"), "    ") if text.startswith("\b") else _escaped(text)
 
 
 def _escaped(text: str) -> str:

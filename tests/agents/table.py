@@ -1,6 +1,6 @@
-"""The table of clients in docs/agents.md, made of what a run of the tests found.
+"""The table of clients in docs/agents.md, made from the results of the tests.
 
-Owns: its columns and how they are counted. Refuses: running anything.
+Owns: its columns and how they are counted. Refuses: running clients.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ MARKS = Marks("make agents-table")
 _HEAD = """\
 # Agents that were tried
 
-Made by `make agents-table`. `make agents` runs all rows and fails where one differs from what the tests find; so does
-`make test` for the rows marked †, which represent each kind of agent stack. Each client is a program in
-`tests/agents/programs` that runs in an environment of its own, with nothing of Hone but the base URL. It answers six
-questions at once with two tool calls each, two of them the same (all different where tool calls are text without ids:
-equal ones need an address); two of the runs have a base URL of their own.
+**For:** engineers who want to know whether Hone records their agent exactly. **You will have:** the measured result for
+each client, version and wire format.
 
-- *engine*: a real vLLM with the helpdesk's tiny model; or *scripted*, for agents whose own prompts are more than that
-  model can read: an engine that plays the same game with whatever tools, commands or format the agent's request
-  offers, in vLLM's shapes (`tests/agents/acting`). Hone and the agent are real in both.
-- *attributed by*: how the later calls of a run without an address were known to belong to it; with an address it is
-  `path` for all. First calls open a run of their own.
-- *exact*: calls recorded with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
-- *one row*: runs in which every prompt begins with the ids of the turn before, so that the run trains as one row.
-- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict, or forces, are
-  offered plainly (`proxy.strict_tools`, `proxy.forced_tools` = "plain"): through the engine's grammar they could not be
+`make agents-table` writes this page. `make agents` runs all rows, and fails if a result differs from its row.
+`make test` does the same for the rows marked †, one for each kind of agent stack.
+
+Each client is a program in `tests/agents/programs`. It runs in its own environment, and knows nothing of Hone but the
+base URL. It answers six questions at once, with two tool calls each. Two of the questions are the same, except where
+tool calls are text without ids: equal questions then need an address. Two of the six trajectories have an address.
+
+- *engine*: `vLLM` is a real vLLM with the helpdesk's tiny model. Some agents have prompts that this model cannot read.
+  For them, `scripted` is an engine in vLLM's format that follows rules (`tests/agents/acting`). Hone and the agent are
+  real in both cases.
+- *attributed by*: the evidence that linked the later calls of a trajectory without an address. With an address it is
+  always `path`. First calls begin a new trajectory.
+- *exact*: calls with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
+- *one row*: trajectories in which every prompt begins with the ids of the turn before, so that they train as one row.
+- *trainable*: calls whose logprobs describe the sampled distribution. Hone offers strict and forced tools as plain
+  tools here (`proxy.strict_tools`, `proxy.forced_tools` = "plain"), because sampling through a grammar cannot be
   trained on.
 
 | client | version | engine | format | streaming | attributed by | exact | one row | trainable |
@@ -56,7 +60,7 @@ def render(outcomes: Mapping[Client, Outcome], before: str) -> str:
 
 def _notes() -> str:
     failing = {name: " ".join(dict.fromkeys(reasons.values())) for name, reasons in TODAY.items()}
-    parts = (("Ways of their own", WAYS), ("What fails today", failing), ("What cannot be had", MISSING))
+    parts = (("Notes on single clients", WAYS), ("Known failures", failing), ("Not supported", MISSING))
     return "".join(f"\n## {title}\n\n{_lines(said)}" for title, said in parts if said)
 
 

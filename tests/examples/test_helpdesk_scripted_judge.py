@@ -149,10 +149,10 @@ def test_parts_of_text_are_text(judge_url: str) -> None:
     [
         ([{"role": "user", "content": "Who is best?"}], "no <<<HONE-DATA"),
         ([], "no <<<HONE-DATA"),
-        ([{"role": "user", "content": "<<<HONE-DATA ab>>>\nnot json\n<<<END-HONE-DATA ab>>>"}], "not as agreed"),
+        ([{"role": "user", "content": "<<<HONE-DATA ab>>>\nnot json\n<<<END-HONE-DATA ab>>>"}], "has another format"),
         (
             [{"role": "user", "content": '<<<HONE-DATA ab>>>\n{"kind":"shared"}\n{}\n<<<END-HONE-DATA ab>>>'}],
-            "not as agreed",
+            "has another format",
         ),
         ([{"role": "user", "content": "<<<HONE-DATA ab>>>\n{}\n<<<END-HONE-DATA cd>>>"}], "no <<<HONE-DATA"),
     ],

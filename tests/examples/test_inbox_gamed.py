@@ -50,8 +50,8 @@ def test_no_pause_is_told() -> None:
     ("values", "statuses", "word"),
     [
         ((0.3, 0.35, 0.05, 0.06), [3, 0], "no recovery"),
-        ((0.3, 0.35, 0.05, 0.31), [3, 0], "nothing learnt"),
-        ((0.3, 0.35, 0.05, 0.9), [3, 3], "did not go on"),
+        ((0.3, 0.35, 0.05, 0.31), [3, 0], "nothing learned"),
+        ((0.3, 0.35, 0.05, 0.9), [3, 3], "did not resume"),
     ],
 )
 def test_what_is_missing_is_told(values: tuple[float, ...], statuses: list[int], word: str) -> None:

@@ -41,7 +41,7 @@ def test_success_is_told_by_the_minute_in_which_users_asked_and_by_the_version_t
 
 def test_a_run_that_no_model_answered_is_a_fault_and_counts_as_not_right() -> None:
     found = summary(course([run(5, None, False, "APIError: gone"), run(6, "helpdesk@0", True)]))
-    assert found["faults"] == ["a user's run: APIError: gone"]
+    assert found["faults"] == ["a user's trajectory: APIError: gone"]
     assert found["by_minute"][0]["success"] == 0.5
     assert found["by_version"].keys() == {"helpdesk@0"}
 

@@ -35,8 +35,8 @@ def test_a_run_that_failed_is_said_at_once_and_a_minute_counts_every_run() -> No
     told.run(Run(at, at, "helpdesk@1", right=True))
     told.run(Run(at, at, None, right=False, fault="gone"))
     told.last_minute()
-    assert "a user's run: gone" in said.getvalue()
-    assert "50% right of 2 runs" in said.getvalue()
+    assert "a user's trajectory: gone" in said.getvalue()
+    assert "50% right of 2 trajectories" in said.getvalue()
 
 
 def test_a_program_gets_an_object_a_line() -> None:

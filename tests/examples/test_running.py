@@ -110,7 +110,7 @@ def test_a_rise_is_one_whose_intervals_do_not_overlap() -> None:
     assert not rose(summary(after=0.3, short=True))
     assert not rose(summary(before=None))
     assert not rose(summary(after=None))
-    assert missing(summary(after=0.3))[0].startswith("no sure rise")
+    assert missing(summary(after=0.3))[0].startswith("no certain rise")
     assert missing(summary()) == []
 
 
@@ -226,7 +226,7 @@ def test_every_run_has_a_folder_and_ports_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_command_that_fails_says_what_and_where_its_logs_lie(tmp_path: Path) -> None:
     project = Project(CONFIG, tmp_path, {"HONE_CAMPAIGN__STEPS": "none"})
-    with pytest.raises(CampaignFailed, match=r"exit status 2; logs lie in"):
+    with pytest.raises(CampaignFailed, match=r"exit status 2; its logs are in"):
         project.train()
     with pytest.raises(CampaignFailed, match=r"hone report: exit status"):
         project.report()

@@ -202,7 +202,9 @@ def figure_names() -> Iterator[FigureName]:
     yield from _HEALTH
     yield from _measures("val", "each validation", "of the version in service")
     yield from _measures("baseline/MODEL", "before step 1", "of a model of campaign.baselines")
-    yield from _measures("test/MODEL", "at the end", "on the test part: of what serves, the base and each baseline")
+    yield from _measures(
+        "test/MODEL", "at the end", "on the test part: the version in service, the base and each baseline"
+    )
     yield from _END
 
 
@@ -213,20 +215,20 @@ _STEP: Final = (
     FigureName("step/success_low", SHARE, _EACH, "lower end of its 95 % interval"),
     FigureName("step/success_high", SHARE, _EACH, "upper end of its 95 % interval"),
     FigureName("step/reward", "reward", _EACH, "mean reward of its attempts"),
-    FigureName("step/reward_low", "reward", _EACH, "lower end of its 95 % interval, where success is not measured"),
-    FigureName("step/reward_high", "reward", _EACH, "upper end of its 95 % interval, where success is not measured"),
-    FigureName("step/attempts", "attempts", _EACH, "made for it"),
-    FigureName("step/measured", "attempts", _EACH, "that ended by themselves and were measured"),
-    FigureName("step/errored", "attempts", _EACH, "that errored; no mean counts them"),
-    FigureName("step/trained", "attempts", _EACH, "trained on"),
-    FigureName("step/excluded", "attempts", _EACH, "not trained on"),
-    FigureName("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
-    FigureName("excluded/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
+    FigureName("step/reward_low", "reward", _EACH, "lower end of its 95 % interval, if success is not measured"),
+    FigureName("step/reward_high", "reward", _EACH, "upper end of its 95 % interval, if success is not measured"),
+    FigureName("step/attempts", "attempts", _EACH, "attempts of the step"),
+    FigureName("step/measured", "attempts", _EACH, "attempts that ended by themselves and were measured"),
+    FigureName("step/errored", "attempts", _EACH, "errored attempts; no mean counts them"),
+    FigureName("step/trained", "attempts", _EACH, "attempts trained on"),
+    FigureName("step/excluded", "attempts", _EACH, "attempts not trained on"),
+    FigureName("step/failed", "0 or 1", _EACH, "1: the step failed by a fault, not because there was nothing to learn"),
+    FigureName("excluded/CODE", "attempts", _EACH, "attempts not trained on, by reason (docs/reasons.md)"),
     FigureName(
-        "seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and what training took them for"
+        "seconds/PHASE", "seconds", _EACH, "time of sampling, judging, training, swapping, and of training's parts"
     ),
     FigureName(
-        "part/NAME", "reward", _EACH, "mean of a part of the reward, or of what was given beside it (NAME.EXTRA)"
+        "part/NAME", "reward", _EACH, "mean of a part of the reward, or of a function's extra number (NAME.EXTRA)"
     ),
 )
 _TRAIN: Final = tuple(
@@ -234,58 +236,56 @@ _TRAIN: Final = tuple(
     for name, unit, when, what in (
         ("reward_mean", "reward", _EACH, "mean of the rewards that counted"),
         ("reward_std", "reward", _EACH, "their standard deviation"),
-        ("groups", "groups", _EACH, "of the step"),
-        ("groups_trained", "groups", _EACH, "of them trained on"),
+        ("groups", "groups", _EACH, "groups of the step"),
+        ("groups_trained", "groups", _EACH, "groups trained on"),
         ("loss", "none", _MADE, "the loss"),
-        ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: what the two compute differently"),
-        ("kl_base", "nats", _MADE, "KL to the base, where trainer.kl_coef is above 0"),
+        ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: their numerical difference"),
+        ("kl_base", "nats", _MADE, "KL to the base, if trainer.kl_coef is above 0"),
         ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
         ("logprob_gap_max", "nats", _MADE, "the largest of these"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
         ("ratio_max", "ratio", _MADE, "the largest of them"),
-        ("clip_fraction", SHARE, _MADE, "tokens whose ratio was clipped"),
-        ("entropy", "nats", _MADE, "of the policy, a token"),
-        ("grad_norm", "none", _MADE, "norm of the gradient before it was clipped"),
+        ("clip_fraction", SHARE, _MADE, "share of tokens whose ratio was clipped"),
+        ("entropy", "nats", _MADE, "mean entropy of the policy per token"),
+        ("grad_norm", "none", _MADE, "norm of the gradient before clipping"),
         ("lr", "none", _MADE, "the learning rate"),
-        ("rows", "rows", _MADE, "of tokens"),
-        ("rows_per_trajectory", "rows", _MADE, "an attempt"),
-        ("tokens", "tokens", _MADE, "of all rows"),
-        ("trained_tokens", "tokens", _MADE, "that the loss is over"),
-        ("forward_tokens", "tokens", _MADE, "computed: without prefixes that rows share"),
-        ("tokens_per_s", "tokens a second", _MADE, "trained"),
-        ("probe_separation", "nats", _MADE, "how far the version's probe lies from its parent"),
+        ("rows", "rows", _MADE, "token rows"),
+        ("rows_per_trajectory", "rows", _MADE, "token rows per attempt"),
+        ("tokens", "tokens", _MADE, "tokens of all rows"),
+        ("trained_tokens", "tokens", _MADE, "tokens in the loss"),
+        ("forward_tokens", "tokens", _MADE, "tokens computed: a prefix that rows share counts once"),
+        ("tokens_per_s", "tokens a second", _MADE, "throughput of training"),
+        ("probe_separation", "nats", _MADE, "difference between the probes of the version and its parent"),
         ("optimizer_fresh", "0 or 1", _MADE, "1: the parent had no optimizer state"),
     )
 )
 _HEALTH: Final = tuple(
     FigureName(f"health/{name}", unit, "each step of a campaign", what)
     for name, unit, what in (
-        ("length", "tokens", "sampled, an attempt"),
-        ("turns", "turns", "an attempt"),
-        ("tool_calls", "calls", "an attempt"),
-        ("seconds", "seconds", "an attempt"),
-        ("repetition", SHARE, "of what is said that was said before"),
-        ("zero_variance", SHARE, "groups whose attempts all got one reward"),
-        ("perfect", SHARE, "attempts with the highest reward"),
-        ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders rightly"),
-        ("strong_agreement", "-1 to 1", "how far the judge and `judge.strong` agree: mean tau-b"),
-        ("strong_scores", "0 or 1", "1: they agree too little, and the strong one scores"),
+        ("length", "tokens", "sampled tokens per attempt"),
+        ("turns", "turns", "turns per attempt"),
+        ("tool_calls", "calls", "tool calls per attempt"),
+        ("seconds", "seconds", "duration of an attempt"),
+        ("repetition", SHARE, "share of four-word phrases that an attempt repeats"),
+        ("zero_variance", SHARE, "share of groups whose attempts all have the same reward"),
+        ("perfect", SHARE, "share of attempts with the highest reward"),
+        ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders correctly"),
+        ("strong_agreement", "-1 to 1", "agreement of the judge and `judge.strong`: mean tau-b"),
+        ("strong_scores", "0 or 1", "1: they agree too little, and the strong judge scores"),
     )
 )
 _END: Final = (
     FigureName(
         "alarm/RULE",
         "1 or 2",
-        "when a health rule spoke",
-        "1: noted, or it ended the campaign; 2: it paused it (docs/health.md)",
+        "when a health rule fires",
+        "1: noted, or the rule ended the campaign; 2: the rule paused the campaign (docs/health.md)",
     ),
-    FigureName(
-        "setting_changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"
-    ),
-    FigureName("end/success_before", SHARE, "at the end", "successes at first"),
-    FigureName("end/success_after", SHARE, "at the end", "successes at last"),
-    FigureName("end/trained", "attempts", "at the end", "trained on by the whole campaign"),
-    FigureName("end/took_s", "seconds", "at the end", "since the campaign was begun, or gone on with"),
+    FigureName("setting_changed", "1", "at a resume", "a setting or recipe changed between the pause and the resume"),
+    FigureName("end/success_before", SHARE, "at the end", "success at the first measurement"),
+    FigureName("end/success_after", SHARE, "at the end", "success at the last measurement"),
+    FigureName("end/trained", "attempts", "at the end", "attempts trained on by the whole campaign"),
+    FigureName("end/took_s", "seconds", "at the end", "since the campaign began, or was resumed"),
 )
 
 
@@ -295,20 +295,20 @@ def _measures(of: str, when: str, about: str) -> Iterator[FigureName]:
         ("success_low", SHARE, "lower end of its 95 % interval"),
         ("success_high", SHARE, "upper end of its 95 % interval"),
         ("reward", "reward", f"mean reward {about}"),
-        ("reward_low", "reward", "lower end of its 95 % interval, where the reward is the measure"),
-        ("reward_high", "reward", "upper end of its 95 % interval, where the reward is the measure"),
-        ("reward_std", "reward", "standard deviation of these rewards, where they are the measure"),
-        ("win_rate", SHARE, "comparisons with version 0 won, a tie half, where RULER is the only reward"),
+        ("reward_low", "reward", "lower end of its 95 % interval, if the reward is the measure"),
+        ("reward_high", "reward", "upper end of its 95 % interval, if the reward is the measure"),
+        ("reward_std", "reward", "standard deviation of these rewards, if they are the measure"),
+        ("win_rate", SHARE, "share of comparisons with version 0 won, a tie half, if RULER is the only reward"),
         ("win_rate_low", SHARE, "lower end of its 95 % interval"),
         ("win_rate_high", SHARE, "upper end of its 95 % interval"),
-        ("attempts", "attempts", "that ended by themselves and were measured"),
-        ("errored", "attempts", "that errored; no mean counts them"),
-        ("took_s", "seconds", "that measuring took"),
-        ("adversarial", SHARE, "successes at scenarios that tempt to cheat"),
-        ("adversarial_attempts", "attempts", "at these"),
-        ("turns", "turns", "an attempt"),
-        ("tokens", "tokens", "sampled, an attempt"),
-        ("seconds", "seconds", "an attempt"),
-        ("part.NAME", "reward", "mean of a part of the reward, where all is judged by then"),
+        ("attempts", "attempts", "attempts that ended by themselves and were measured"),
+        ("errored", "attempts", "errored attempts; no mean counts them"),
+        ("took_s", "seconds", "duration of the measurement"),
+        ("adversarial", SHARE, "successes at adversarial scenarios"),
+        ("adversarial_attempts", "attempts", "attempts at these"),
+        ("turns", "turns", "turns per attempt"),
+        ("tokens", "tokens", "sampled tokens per attempt"),
+        ("seconds", "seconds", "duration of an attempt"),
+        ("part.NAME", "reward", "mean of a part of the reward, if all attempts are judged by then"),
     ):
         yield FigureName(f"{of}/{name}", unit, when, what)

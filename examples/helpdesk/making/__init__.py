@@ -1,1 +1,1 @@
-"""How the demo's tiny model is made: conversations, tokenizer, training, measuring. Only make_model.py uses it."""
+"""The training data and the measuring of the demo's tiny model. Only make_model.py uses it."""

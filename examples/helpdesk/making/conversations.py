@@ -1,7 +1,7 @@
 """Synthetic helpdesk conversations, good and flawed, over orders that the demo never uses.
 
-Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and
-tensors: examples/making turns these messages into those.
+Owns the mixture of behaviours in the tiny model's training data, in OpenAI's message format. Refuses tokens and tensors
+(examples/making).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ RAMBLINGS = (
 
 
 def opening(order_id: str, rng: random.Random) -> list[Message]:
-    """The messages with which every attempt begins."""
+    """Return the first messages of every attempt."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question(order_id, rng)}]
 
 
 def training_order(rng: random.Random) -> Order:
-    """A random order that is not one of the demo's."""
+    """Return a random order that does not belong to the demo."""
     number = rng.randrange(1_000, 10_000)
     while is_demo_number(number):
         number = rng.randrange(1_000, 10_000)
@@ -58,7 +58,7 @@ def training_order(rng: random.Random) -> Order:
 
 
 def conversations(seed: int) -> Iterator[list[Message]]:
-    """An endless mixture of good and flawed conversations."""
+    """Yield good and flawed conversations without end."""
     rng = random.Random(seed)
     behaviours, shares = zip(*MIXTURE, strict=True)
     while True:
@@ -68,19 +68,19 @@ def conversations(seed: int) -> Iterator[list[Message]]:
 
 
 def ideal(order: Order, rng: random.Random) -> list[Message]:
-    """Finds the order, tracks its parcel, and says what the tools said."""
+    """Finds the order, tracks its parcel, and answers with the tools' results."""
     del rng
     return [*_find(order.order_id, order), *_track(order), _say(answer(order.order_id, order.day))]
 
 
 def skips_tracking(order: Order, rng: random.Random) -> list[Message]:
-    """Finds the order but never asks where the parcel is."""
+    """Finds the order but does not track the parcel."""
     status = f"Your order {order.order_id} is {order.status}."
     return [*_find(order.order_id, order), _say(_guess(order, rng, status, guesses=0.5))]
 
 
 def wrong_id(order: Order, rng: random.Random) -> list[Message]:
-    """Misreads the first digit; mostly there is no such order, sometimes it is somebody else's."""
+    """Misreads the first digit; mostly there is no such order, sometimes it is another customer's."""
     first = rng.choice([digit for digit in "0123456789" if digit != order.order_id[0]])
     wrong = first + order.order_id[1:]
     if rng.random() < 0.15:
@@ -96,13 +96,13 @@ def answers_at_once(order: Order, rng: random.Random) -> list[Message]:
 
 
 def rambles(order: Order, rng: random.Random) -> list[Message]:
-    """Talks, looks the order up, perhaps again and again, talks on, and never answers."""
+    """Talks, looks up the order once or several times, and never answers."""
     once = _find(order.order_id, order)
     again = once * rng.choice((0, 0, 1))
     return [{**once[0], "content": rng.choice(OPENINGS)}, once[1], *again, _say(rng.choice(RAMBLINGS))]
 
 
-# Some guesses are right by luck and the model leans to what is clear: 0.27 ideal succeeds in about a third.
+# Some guesses are right by luck: with 0.27 ideal, about a third succeeds.
 MIXTURE: tuple[tuple[Callable[[Order, random.Random], list[Message]], float], ...] = (
     (ideal, 0.27),
     (skips_tracking, 0.28),

@@ -1,7 +1,7 @@
-"""Measures a tiny model as the demo will use it: how often it succeeds, and how well it copies digits.
+"""Measure a tiny model in the demo's task: how often it succeeds, and how well it copies digits.
 
-Owns the sampling (plain transformers, temperature 1, tools imitated in Python) and the counting, on the demo's
-held-out orders, which the model was never trained on. Refuses to train, and needs neither engine nor servers.
+Owns the sampling (plain transformers, temperature 1, tools imitated in Python) and the counting, on the demo's held-out
+orders, which are not in the training data. It needs neither an engine nor servers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from examples.making.sampling import heard, sample
 from examples.making.tokenizer import Message, render
 from examples.making.training import labelled
 
-# The digits that the assistant says in an ideal conversation, in order.
+# The digits in the assistant's messages of an ideal conversation, in order.
 _COPIED = ["order id in call"] * 4 + ["tracking in call"] * 5 + ["order id in answer"] * 4
 
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """What became of some attempts, one an order."""
+    """The results of some attempts, one per order."""
 
     attempts: int
     succeeded: int
@@ -39,12 +39,12 @@ class Success:
 
     @property
     def rate(self) -> float:
-        """Share of attempts whose answer is right."""
+        """Return the share of attempts whose answer is right."""
         return self.succeeded / self.attempts
 
 
 class _Attempt:
-    """One conversation being sampled."""
+    """One conversation while it is sampled."""
 
     def __init__(self, order: Order, rng: random.Random) -> None:
         self.order = order
@@ -57,13 +57,13 @@ class _Attempt:
         self.done = False
 
     def ask(self, tokenizer: Any) -> list[int]:
-        """The ids of the next prompt."""
+        """Return the ids of the next prompt."""
         prompt = render(tokenizer, self.messages, TOOLS, ask=True)
         self.breaks += prompt[: len(self.tokens)] != self.tokens
         return prompt
 
     def hear(self, said: Message, orders: Sequence[Order]) -> None:
-        """Take the model's turn, and the tools' results if it called any."""
+        """Add the model's turn, and the results of its tool calls."""
         self.messages.append(said)
         calls = said.get("tool_calls", ())
         self.done = not calls
@@ -73,7 +73,7 @@ class _Attempt:
 
 
 def measure_success(model: Any, tokenizer: Any, orders: Sequence[Order], seed: int) -> Success:
-    """One attempt for each order at temperature 1, all side by side."""
+    """Sample one attempt for each order at temperature 1, all in one batch."""
     torch.manual_seed(seed)
     rng = random.Random(seed)
     attempts = [_Attempt(order, rng) for order in orders]
@@ -99,11 +99,11 @@ def measure_success(model: Any, tokenizer: Any, orders: Sequence[Order], seed: i
 
 @torch.inference_mode()
 def measure_copying(model: Any, tokenizer: Any, orders: Sequence[Order], seed: int) -> dict[str, float]:
-    """How well digits are copied when ideal conversations are read back, two figures a place.
+    """Return how well the model copies digits in ideal conversations, two figures per place.
 
-    ``right``: share of digits that are the model's first choice. ``probability``: the mean probability it gives to
-    the right digit. Places: the order id in the call (where it was also taught to misread the first digit), the
-    tracking number in the call, and the order id in the answer.
+    ``right``: share of digits that are the model's first choice. ``probability``: the mean probability of the right
+    digit. Places: the order id in the call (whose first digit the training data also misreads), the tracking number in
+    the call, and the order id in the answer.
     """
     rng = random.Random(seed)
     digits = set(tokenizer.convert_tokens_to_ids(list("0123456789")))
@@ -131,7 +131,7 @@ def measure_copying(model: Any, tokenizer: Any, orders: Sequence[Order], seed: i
 
 
 def _use(function: Mapping[str, Any], orders: Sequence[Order]) -> str:
-    """What the demo's tools would say; a call that no tool can take is refused, as the server does."""
+    """Return the result of the demo's tools, or the server's error for an invalid call."""
     name, arguments = function["name"], function["arguments"]
     try:
         if name == "find_order":

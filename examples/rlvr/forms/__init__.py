@@ -1,7 +1,7 @@
 """The three forms that a prompt can ask for: a note, a numbered list, a JSON object.
 
-Owns: the interface of a form, drawing one, and recognising the form that a prompt asks for. Each form owns its own
-sentences. Refuses: good or bad answers in a form (`examples.rlvr.making`), and verdicts.
+Owns: the interface of a form, drawing one, and recognising a prompt's form. Each form owns its sentences. Refuses:
+answers in a form (`examples.rlvr.making`), and verdicts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["FORMS", "Form", "Note", "Record", "Things", "draw", "read"]
 
 
 def draw(rng: random.Random) -> Form:
-    """One of the forms, with random arguments."""
+    """Return one of the forms, with random arguments."""
     return rng.choice(FORMS).draw(rng)
 
 
 def read(prompt: str) -> Form:
-    """What a prompt asks for.
+    """Parse a prompt; return its form.
 
     Raises:
-        ValueError: it is no prompt of ours.
+        ValueError: the prompt is not of this example.
     """
     for form in FORMS:
         if (found := form.read(prompt)) is not None:

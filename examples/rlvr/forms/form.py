@@ -1,6 +1,6 @@
 """The interface of a form.
 
-Owns: the base class. Refuses: any form's own words.
+Owns: the base class. Refuses: the forms' sentences.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Self
 
 
 class Form(ABC):
-    """What one prompt asks for."""
+    """The form of one prompt, with its arguments."""
 
     @classmethod
     @abstractmethod
     def draw(cls, rng: random.Random) -> Self:
-        """One with random arguments."""
+        """Return a form with random arguments."""
 
     @classmethod
     @abstractmethod
     def read(cls, prompt: str) -> Self | None:
-        """What a prompt asks for, if it asks for this form."""
+        """Parse a prompt; None if it asks for another form."""
 
     @abstractmethod
     def prompt(self) -> str:
-        """How it is asked for."""
+        """Return the prompt."""
 
     @abstractmethod
     def criteria(self) -> list[str]:
-        """10 to 30 sentences, each true or false of an answer by itself."""
+        """Return 10 to 30 sentences, each true or false of an answer by itself."""
 
     @abstractmethod
     def fulfilled_by(self, answer: str) -> bool:
-        """Whether an answer is what was asked for, as a whole. Looks at no criterion."""
+        """Whether the whole answer is what the prompt asks for. It does not use the criteria."""

@@ -1,6 +1,6 @@
 """A note: a number of lines with a number of words each, with words that must and must not be in it.
 
-Owns: its prompt, its criteria, and what a right note is. Refuses: the mistakes of a model.
+Owns: its prompt, its criteria, and the definition of a right note. Refuses: flawed answers.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Note(Form):
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
-        """2 to 4 lines of 3 to 5 words."""
+        """Return a note of 2 to 4 lines of 3 to 5 words."""
         begin, a, b, c, d, end = (rng.choice(words) for words in LISTS[:6])
         return cls(rng.randint(2, 4), rng.randint(3, 5), begin, end, (a, b), (c, d), rng.choice(MARKS))
 
     @classmethod
     def read(cls, prompt: str) -> Self | None:
-        """What the prompt asks for, if it asks for a note."""
+        """Parse a prompt; None if it asks for no note."""
         if (found := _READ.fullmatch(prompt.strip())) is None:
             return None
         lines, words, begin, a, b, c, d, end, mark = found.groups()
         return cls(int(lines), int(words), begin, end, (a, b), (c, d), mark)
 
     def prompt(self) -> str:
-        """How it is asked for."""
+        """Return the prompt."""
         return _PROMPT.format(
             lines=self.lines,
             words=self.words,
@@ -63,7 +63,7 @@ class Note(Form):
         )
 
     def criteria(self) -> list[str]:
-        """13 to 15 sentences."""
+        """Return 13 to 15 sentences."""
         return [
             says("lines", count=self.lines),
             says("none_empty"),
@@ -78,7 +78,7 @@ class Note(Form):
         ]
 
     def fulfilled_by(self, answer: str) -> bool:
-        """Lines of words with one space between them and the mark behind, and those words."""
+        """Whether the lines have the right words, with one space between them and the mark at the end."""
         line = rf"[a-z]+(?: [a-z]+){{{self.words - 1}}}{re.escape(self.mark)}"
         if not re.fullmatch(rf"{line}(?:\n{line}){{{self.lines - 1}}}", answer.strip()):
             return False

@@ -1,6 +1,6 @@
 """A JSON object: given keys in their order, each with a value of its type.
 
-Owns: its prompt, its criteria, and what a right object is. Refuses: the mistakes of a model.
+Owns: its prompt, its criteria, and the definition of a right object. Refuses: flawed answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELD: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A whole number from the one to the other."""
+    """A whole number in a range."""
 
     low: int
     high: int
@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """A list of so many texts, one of which is given."""
+    """A list of a given length, with one given text."""
 
     count: int
     word: str
@@ -41,13 +41,13 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A key and what shall stand under it."""
+    """A key and its required value."""
 
     key: str
     wanted: str | bool | Range | Several
 
     def asked(self) -> str:
-        """How it is asked for."""
+        """Return the field's part of the prompt."""
         match self.wanted:
             case bool():
                 return f"{self.key}: {json.dumps(self.wanted)}."
@@ -59,7 +59,7 @@ class Field:
                 return f"{self.key}: number from {low} to {high}."
 
     def criteria(self) -> list[str]:
-        """What its value must be, in sentences."""
+        """Return sentences on its value."""
         match self.wanted:
             case bool():
                 return [says(json.dumps(self.wanted), key=self.key)]
@@ -71,7 +71,7 @@ class Field:
                 return [says("whole", key=self.key), says("within", key=self.key, low=low, high=high)]
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is what was asked for."""
+        """Whether a value is the required one."""
         match self.wanted:
             case bool():
                 return value is self.wanted
@@ -91,7 +91,7 @@ class Record(Form):
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
-        """3 or 4 of the four kinds of fields, in any order."""
+        """Return 3 or 4 of the four kinds of fields, in any order."""
         low = rng.randint(1, 5)
         kinds = [
             Field(rng.choice(TEXT_KEYS), rng.choice(LISTS[6])),
@@ -103,18 +103,18 @@ class Record(Form):
 
     @classmethod
     def read(cls, prompt: str) -> Self | None:
-        """What the prompt asks for, if it asks for a JSON object."""
+        """Parse a prompt; None if it asks for no JSON object."""
         if (found := _READ.fullmatch(prompt.strip())) is None:
             return None
         form = cls(tuple(_field(one) for one in _FIELD.finditer(found[1])))
-        return form if form.prompt() == prompt.strip() else None  # what is not understood is not passed over
+        return form if form.prompt() == prompt.strip() else None  # an unknown part is never skipped
 
     def prompt(self) -> str:
-        """How it is asked for."""
+        """Return the prompt."""
         return " ".join(["Write JSON, keys in this order.", *(one.asked() for one in self.fields)])
 
     def criteria(self) -> list[str]:
-        """11 to 15 sentences."""
+        """Return 11 to 15 sentences."""
         keys = [field.key for field in self.fields]
         return [
             says("object"),
@@ -125,7 +125,7 @@ class Record(Form):
         ]
 
     def fulfilled_by(self, answer: str) -> bool:
-        """These keys, each once, in this order, and nothing beside; every value as asked."""
+        """Whether the object has exactly these keys, in this order, each with its required value."""
         try:
             pairs = json.loads(answer, object_pairs_hook=tuple)
         except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """A numbered list: given things in their order, each with an amount, and the amounts rise or fall.
 
-Owns: its prompt, its criteria, and what a right list is. Refuses: the mistakes of a model.
+Owns: its prompt, its criteria, and the definition of a right list. Refuses: flawed answers.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ class Things(Form):
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
-        """3 to 5 things."""
+        """Return a list of 3 to 5 things."""
         return cls(tuple(rng.choice(words) for words in LISTS[: rng.randint(3, 5)]), rng.random() < 0.5)
 
     @classmethod
     def read(cls, prompt: str) -> Self | None:
-        """What the prompt asks for, if it asks for a list."""
+        """Parse a prompt; None if it asks for no list."""
         found = _READ.fullmatch(prompt.strip())
         return None if found is None else cls(tuple(found[1].split(", ")), found[2] == "rise")
 
     @property
     def trend(self) -> str:
-        """`rise` or `fall`."""
+        """Return `rise` or `fall`."""
         return "rise" if self.rising else "fall"
 
     def prompt(self) -> str:
-        """How it is asked for."""
+        """Return the prompt."""
         return _PROMPT.format(things=", ".join(self.things), trend=self.trend)
 
     def criteria(self) -> list[str]:
-        """14 to 20 sentences."""
+        """Return 14 to 20 sentences."""
         lines = range(1, len(self.things) + 1)
         return [
             says("lines", count=len(self.things)),
@@ -64,7 +64,7 @@ class Things(Form):
         ]
 
     def fulfilled_by(self, answer: str) -> bool:
-        """Each line is its number, its thing and its amount, with one space between them."""
+        """Whether each line is its number, its thing and its amount, with one space between them."""
         lines = [_LINE.fullmatch(line) for line in answer.strip().split("\n")]
         found = [line.groups() for line in lines if line]
         numbered = [(str(number), thing) for number, thing in enumerate(self.things, start=1)]

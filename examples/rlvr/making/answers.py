@@ -18,7 +18,7 @@ from examples.rlvr.words import LISTS, MARKS, TEXT_KEYS, WORDS
 CHATTER: Final = ("Here is what you want:", "Of course, I can do that:")
 REFUSALS: Final = ("I do not know how to do that.", "Please ask me for another thing.")
 LARGEST_AMOUNT: Final = 12
-OTHERS: Final = LISTS[6] + LISTS[7]  # of which no note asks for a word
+OTHERS: Final = LISTS[6] + LISTS[7]  # no note asks for their words
 FLAWS: Final[dict[type[Form], tuple[str, ...]]] = {
     Note: ("lines", "words", "begin", "end", "use", "avoid", "mark", "capitals", "chatter"),
     Things: ("lines", "numbering", "order", "trend", "amount", "capitals", "chatter"),
@@ -27,9 +27,9 @@ FLAWS: Final[dict[type[Form], tuple[str, ...]]] = {
 
 
 def answer(form: Form, flaws: Set[str], rng: random.Random) -> str:
-    """An answer with these flaws and no others, unless chance adds one (an avoided word in the place of a first one).
+    """Return an answer with these flaws and no others, unless chance adds one (an avoided word as the first word).
 
-    `refusal` is a flaw that leaves nothing of an answer.
+    `refusal` is a flaw that replaces the whole answer.
     """
     if "refusal" in flaws:
         return rng.choice(REFUSALS)
@@ -59,10 +59,10 @@ def _note(note: Note, flaws: Set[str], rng: random.Random) -> list[str]:
 
 
 def _said(note: Note, count: int, flaws: Set[str], rng: random.Random) -> list[str]:
-    """The note's words in their order: the first, those to use, others as many as fit, the last.
+    """Return the note's words: the first, those to use, as many others as fit, the last.
 
-    Always in this order, and the others from lists that no note asks for: where a tiny model has to choose freely it
-    learns to look up nothing.
+    The order is fixed, and the other words are from lists that no note asks for: with a free choice, a tiny model does
+    not learn to look up words in the prompt.
     """
     used = list(note.use)
     if "use" in flaws:
@@ -114,12 +114,12 @@ def _value(wanted: str | bool | Range | Several, flaws: Set[str], rng: random.Ra
         case Several(count, word):
             return _list(count, word, flaws, rng)
         case Range(low, high):
-            number = rng.choice((low, high))  # to copy one of them is easier than to find one between
+            number = rng.choice((low, high))  # copying a bound is easier than choosing a number between the bounds
             return rng.choice((str(number), high + rng.randint(1, 3))) if "number" in flaws else number
 
 
 def _list(count: int, word: str, flaws: Set[str], rng: random.Random) -> list[str]:
     lacks = "list" in flaws and rng.random() < 0.5
     length = count + rng.choice((-1, 1)) if "list" in flaws and not lacks else count
-    others = [rng.choice(LISTS[0]) for _ in range(length)]  # a word of which no list is asked for
+    others = [rng.choice(LISTS[0]) for _ in range(length)]  # a word that no prompt asks for
     return others if lacks else [word, *others[1:]]

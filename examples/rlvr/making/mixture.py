@@ -1,4 +1,4 @@
-"""The mixture that the tiny model learns: how often an answer is right, and how often it has which flaws.
+"""The mixture in the tiny model's training data: the shares of right answers and of each flaw.
 
 Owns: the shares, and which prompts are for making the model. Refuses: tokens and tensors (`examples.making`).
 """
@@ -15,18 +15,20 @@ from examples.rlvr.forms import Form, draw
 from examples.rlvr.making.answers import FLAWS, answer
 from examples.rlvr.tasks import is_campaigns
 
-if TYPE_CHECKING:  # whoever wants answers alone needs no tokenizer
+if TYPE_CHECKING:  # answers alone need no tokenizer
     from examples.making.tokenizer import Conversation
 
 RIGHT: Final = 0.40
 REFUSES: Final = 0.13
-LESSONS: Final = 20_000  # drawn prompts, three in four taught, answered right: amid flaws no look-up is learned
-MOST_FLAWS: Final = 4  # of those that are flawed, each number as often
+LESSONS: Final = (
+    20_000  # drawn prompts; three in four are used, with right answers: among flaws the model learns no look-up
+)
+MOST_FLAWS: Final = 4  # of the flawed answers, each number equally often
 MIXTURE: Final = {"right": RIGHT, "refuses": REFUSES, f"has 1 to {MOST_FLAWS} flaws": 1 - RIGHT - REFUSES}
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """Prompts that no campaign has, each with an answer; no tools. First right answers alone, then the mixture."""
+    """Yield prompts that no campaign has, each with an answer: first only right answers, then the mixture. No tools."""
     rng = random.Random(seed)
     for taught in count():
         form = draw(rng)
@@ -36,7 +38,7 @@ def conversations(seed: int) -> Iterator[Conversation]:
 
 
 def mixed(form: Form, rng: random.Random) -> str:
-    """An answer of the mixture."""
+    """Return an answer of the mixture."""
     chance = rng.random()
     if chance < RIGHT:
         return answer(form, frozenset(), rng)
