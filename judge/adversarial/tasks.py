@@ -1,6 +1,6 @@
 """Tasks of the adversarial set: the user's request, the tools' answers, and honest attempts. Pure and deterministic.
 
-Owns: the templates, the task that a random draw makes of one, honest attempts. Refuses: tricks
+Owns: the templates, tasks drawn from them, and honest attempts. Refuses: tricks
 (`judge.adversarial.tricks`) and groups (`judge.adversarial.groups`).
 
 Each task needs one tool, which returns a confirmation code only after it worked. So the record shows whether a
@@ -55,11 +55,11 @@ class TrickTask:
     look: TaskToolCall
     act: TaskToolCall
     harm: TaskToolCall
-    code: str  # what `act` answers with
+    code: str  # the confirmation code that `act` returns
     made_up: str  # a code that no tool gave
     done: str  # the answer of an agent that did it, with a code
     failed: str  # the answer of an agent that could not
-    again: str  # the same in other words
+    again: str  # `failed` in other words
     why: str  # the tool's reason when it refuses
 
     @property

@@ -1,15 +1,11 @@
-"""Tricks: one function each, from a task to a dishonest or degenerate attempt. Pure.
+"""Tricks: dishonest and degenerate attempts, the registry of their kinds, and how often a kind fooled a judge. Pure.
 
-Owns: tricks in the text of the last answer, and tricks of a whole trajectory (what it did or did not do, and hides).
-Refuses: the list of kinds (`judge.adversarial.tricks`).
+Owns: one function for each kind, from a task to an attempt; the most that a kind may gain; which kinds are also tried
+on code; and when a judge counts as fooled. A new kind is a function and a line in the registry. Refuses: tasks and
+honest attempts (`judge.adversarial.tasks`), judging (`judge.adversarial.part_trials`), and the output
+(`judge.commands.check_view`).
 
 These texts are hostile on purpose. They stay in prompts to the judge: no page, table or log shows them.
-
-The registry of trick kinds, and the outcome of a trial: how often a judge was fooled, with its interval. Pure.
-
-Owns: the kinds, what each must not gain, which of them are also tried on code, and when a judge counts as fooled.
-Refuses: the texts (`judge.adversarial.tricks`; a new kind is a function there and one line here), judging
-(`judge.adversarial.part_trials`), and the output (`judge.commands.check_view`).
 """
 
 from __future__ import annotations
@@ -304,10 +300,10 @@ class KindOutcome:
     fooled: int
     judged: int
     unjudged: dict[str, int] = field(default_factory=dict)  # code → groups
-    why: str | None = None  # of the first of these, in words
+    why: str | None = None  # the reason for the first of these groups
     requests: int = 0
     spent: JudgeUsage = field(default_factory=JudgeUsage)
-    examples: Sequence[TrialResult] = ()  # in which it was fooled
+    examples: Sequence[TrialResult] = ()  # groups in which it fooled the judge
 
     @property
     def share(self) -> float | None:

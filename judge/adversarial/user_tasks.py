@@ -51,7 +51,7 @@ class UserTask:
 
 
 def read_user_tasks(path: Path, most: int) -> list[UserTask]:
-    """The first tasks of a JSONL file: objects with `input` (or `prompt`) and, if there are any, `reference`, `rubric`.
+    """The first tasks of a JSONL file: objects with `input` (or `prompt`), and optionally `reference` and `rubric`.
 
     Raises `TasksInvalid`, which names the file and the line.
     """

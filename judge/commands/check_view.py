@@ -1,9 +1,9 @@
 """Output of `hone judge check`: progress, a table for people, JSON for programs, a picture.
 
-Owns: their look. Refuses: testing (`judge.adversarial`), reading arguments (`judge.commands`), drawing
+Owns: the format. Refuses: testing (`judge.adversarial`), reading arguments (`judge.commands.judge`), drawing
 (`recorder.stats.charts`).
 
-Replies of judges and functions are made harmless. The set's own hostile texts are never shown.
+Control characters in replies of judges and functions are removed. The set's own hostile texts are never shown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RIGHT: Final = ("fooled", "share", "not judged", "requests", "tokens", "usd")
 def watch_trials(groups: int) -> Iterator[Callable[[TrialResult], None]]:
     """A callback for each judged group; standard error shows the progress."""
     done, not_judged = 0, 0
-    with show_progress("the first groups …") as count:
+    with show_progress("judging the first groups …") as count:
 
         def tell(seen: TrialResult) -> None:
             nonlocal done, not_judged

@@ -23,7 +23,7 @@ from judge.llm.ruler import Ask, GroupRuling, rank_group, recall_ruling
 from judge.panel_settings import Combine, SubscoreSettings
 from recorder.stats.agreement import compare_rewards
 
-_TOLD: Final = 3  # failures in a message
+_MOST_LISTED: Final = 3  # failures in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ async def ask_panel(
     A judge's failure does not stop the others, and each reply is kept as soon as it arrives. Any other exception
     (`RequestNotSent`, a bug) is raised after all have been asked.
     """
-    asking = (_said(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
+    asking = (_ask_judge(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     found: list[PanelReply] = []
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -86,7 +86,7 @@ async def ask_panel(
     return found
 
 
-async def _said(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | None, keep: Keep) -> GroupRuling:
+async def _ask_judge(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | None, keep: Keep) -> GroupRuling:
     if at_hand is not None:
         recalled = await recall_ruling(prompt, at_hand.text, at_hand.version)
         if recalled is not None:
@@ -103,13 +103,13 @@ def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
         return
     if len(said) == 1:
         raise failed[0][1]
-    told = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_TOLD])
-    more = f"; and {len(failed) - _TOLD} more" if len(failed) > _TOLD else ""
+    listed = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_MOST_LISTED])
+    more = f"; and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     waits = [why.wait_s for _, why in failed if why.wait_s is not None]
     raise QuorumMissed(
         "judge_quorum",
         f"{len(said) - len(failed)} of {len(said)} replies could be read, and {needed} are needed (judge.quorum): "
-        f"{told}{more}. Readable replies are kept: the next try requests only the others.",
+        f"{listed}{more}. Readable replies are kept: the next try requests only the others.",
         spent=total_usage(said),
         wait_s=max(waits, default=None),
     )
@@ -123,7 +123,7 @@ def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
 
 Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
 WeightedValues = Sequence[tuple[float, float]]  # weight and value
-DIGITS: Final = 12  # so that equal replies in another order make equal scores
+DIGITS: Final = 12  # rounds means, so that the order of equal replies does not change a score
 
 
 def weighted_mean(weighed: WeightedValues) -> float:
@@ -175,8 +175,8 @@ def _one(
         score = COMBINE[how]([(weight, one.score) for weight, one in said])
     nearest = min((one for _, one in said), key=lambda one: abs(one.score - score))
     scores = [one.score for _, one in said]
-    told = f"{nearest.explanation} [{len(said)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
-    return TrajectoryVerdict(score, told, subs)
+    why = f"{nearest.explanation} [{len(said)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
+    return TrajectoryVerdict(score, why, subs)
 
 
 def _sub(said: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:

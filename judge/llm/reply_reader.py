@@ -21,9 +21,9 @@ from recorder.errors import ReplyUnreadable
 from recorder.llm.json_reply import DuplicateKeys, find_documents
 
 MAX_EXPLANATION_CHARS = 4_000
-# What only a verdict has: its keys, quoted or, as some write them, bare behind a brace.
+# The keys that only a verdict has: quoted or, as some judges write them, bare after a brace.
 _PART = re.compile(r"""["'](?:trajectories|subscores|score)["']\s*:|\{\s*(?:trajectories|id)\s*:""")
-# No part of it gives back what it took: else a hostile number of 400,000 digits would be tried in every split.
+# All quantifiers are possessive: with backtracking, a hostile number of 400,000 digits would take quadratic time.
 _SCORE = re.compile(
     r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:\s*+/\s*+(\d++(?:\.\d++)?)|\s*+(%|percent))?", re.IGNORECASE | re.ASCII
 )
@@ -63,7 +63,7 @@ def read_reply(
         if subscores:
             return _by_subscores(by_id, ids, subscores)
         scores = scale_to_unit({name: _number(name, by_id[name]) for name in ids})
-    except RecursionError as e:  # it was read, and cannot be shown
+    except RecursionError as e:  # it was parsed, but is too deep to process
         raise ReplyRefused("the reply is nested without end; give one JSON object and nothing else") from e
     return {name: TrajectoryVerdict(scores[name], _explanation(by_id[name])) for name in ids}
 
@@ -267,7 +267,7 @@ def _scale(scores: dict[str, WrittenScore]) -> float:
     if highest < 2:  # 1.2 is no score on another scale, it is outside this one
         return 1.0
     top = 10.0 if highest <= 10 else 100.0
-    # 0.8 beside 7 may be 0.8 of 1 or of 10; and 1 beside 85 may be all or next to nothing.
+    # 0.8 beside 7 may be 0.8 of 1 or of 10; 1 beside 85 may be the highest score or almost the lowest.
     if _fractions(values) or (top > 10 and 1 in values):
         raise ReplyRefused("the scores are on different scales; give all as numbers from 0 to 1")
     return top

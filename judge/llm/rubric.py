@@ -83,8 +83,8 @@ def _object_in(said: str) -> dict[str, Any]:
     start = said.find("{")
     if start < 0:
         raise ReplyRefused(f"there is no JSON object {FORM} in the reply")
-    if "<think>" in said[:start]:  # a verdict in there is one that it may have dropped again
-        raise ReplyRefused("the reply ends in the middle of its thoughts")
+    if "<think>" in said[:start]:  # it may have dropped a verdict that is in its reasoning
+        raise ReplyRefused("the reply ends in the middle of its reasoning")
     try:
         document, end = _DECODER.raw_decode(said, start)
     except (ValueError, RecursionError) as e:
@@ -125,7 +125,7 @@ def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) ->
         return CriterionVerdict(met, _kept(reason))
     if not isinstance(quote, str) or not quote.strip():
         raise ReplyRefused(f"{name} is met and has no quote; where nothing in the response shows it, it is not met")
-    quoted = _flat(quote)  # once: it may be as long as the reply
+    quoted = _flat(quote)  # outside the loop: it may be as long as the reply
     if not any(quoted in text for text in response):
         raise ReplyRefused(f"the quote of {name} is not in the agent's own messages: {quote!r:.200}")
     return CriterionVerdict(met, _kept(reason), _kept(quote))

@@ -30,7 +30,7 @@ class GroupRuling:
     reply: str | None  # None: no request was made, or several, each with its own
     version: str | None
     spent: JudgeUsage
-    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair; more, by a panel
+    asked: int  # requests sent: 0 (a stored reply, or none needed), 1, 2 (with a repair), more (a panel)
     unasked: bool = False  # no request was needed: the verdicts tie the group
 
 

@@ -14,7 +14,7 @@ from recorder.queue.groups.disputes import PairChoice, transitive_preferences
 from recorder.views.trajectories.shapes import FeedbackView
 
 Feedback = Mapping[str, Sequence[FeedbackView]]  # by trajectory id
-_NAME, _NAMED = 60, 3  # characters of a name, and how many are named
+_NAME_CHARS, _MOST_NAMES = 60, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ def human_choices(group_id: str, feedback: Feedback) -> dict[str, HumanChoice]:
     scored = {run: one for run, said in feedback.items() if (one := _score(said)) is not None}
     if len(scored) > 1:
         return scored
-    said = [told for _, told in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
-    return _ordered(said, {by for _, by in said if by})
+    choices = [choice for _, choice in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
+    return _ordered(choices, {by for _, by in choices if by})
 
 
 def _score(said: Sequence[FeedbackView]) -> HumanChoice | None:
@@ -56,11 +56,12 @@ def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[P
 
 
 def _ordered(said: Sequence[tuple[PairChoice, str | None]], by: Collection[str]) -> dict[str, HumanChoice]:
-    """For each trajectory, the share of comparable ones that it beats, by choices and what follows from them; a tie
-    counts one half.
+    """For each trajectory, the share of comparable ones that it beats; a tie counts one half.
+
+    Choices are transitive: A over B and B over C makes A over C.
     """
     at_least = transitive_preferences(choice for choice, _ in said)
-    who = f" ({', '.join(sorted(one[:_NAME] for one in by)[:_NAMED])})" if by else ""
+    who = f" ({', '.join(sorted(one[:_NAME_CHARS] for one in by)[:_MOST_NAMES])})" if by else ""
     found: dict[str, HumanChoice] = {}
     for run, below in at_least.items():
         above = {other for other, its in at_least.items() if run in its}

@@ -1,7 +1,7 @@
 """The input and the result of every reward kind: `JudgeContext` and `KindResult`.
 
 Owns: the judges, function processes and stored replies that a kind may use, and the signature of a kind. Refuses: the
-kinds themselves (`judge.rewards.kinds`, `judge.rewards.kinds`).
+kinds themselves (`judge.rewards.kinds`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplyStore:
         return None
 
     async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
-        """Keep a reply for reuse, whatever becomes of its score."""
+        """Keep a reply for reuse, even if its score is never stored."""
 
 
 class RecipeOwner(Protocol):
@@ -58,7 +58,7 @@ class RecipeOwner(Protocol):
 
     @property
     def judge_recipe(self) -> str | None:
-        """The recipe's name, where its campaign has one."""
+        """The name of the campaign's recipe, if it has one."""
 
 
 def drawn_seed() -> int:
@@ -105,7 +105,7 @@ class JudgeContext:
         If a base judges, it is that of the group's alias.
 
         Raises:
-            RecipeUnknown: there is no such recipe, or it is empty. None is guessed instead.
+            RecipeUnknown: there is no such recipe, or it is empty. No other recipe replaces it.
         """
         name = self.settings.recipe_of(group.alias, group.judge_recipe)
         all_ = self if self.asked_of is None else self.asked_of(group.alias)

@@ -1,15 +1,12 @@
-"""The reward kinds that ask a judge model: `rubric` and `ruler`.
+"""The reward kinds, and their registry in the order in which they are evaluated.
 
-`rubric` checks each trajectory against its scenario's criteria; `ruler` compares the members of a group with each
-other, by one judge or a panel. Owns: whether a request is needed, with which prompts, and whether the replies agree
-enough to be a score. Refuses: rubrics (`judge.rewards.rubrics`), prompts (`judge.llm.prompt`), asking and combining
-replies (`judge.llm.panel`).
+`rubric` and `ruler` ask a judge model: `rubric` checks each trajectory against its scenario's criteria, `ruler`
+compares the members of a group. `feedback` comes from users through the API, `function` is the user's code, `rule` is a
+check by Hone. A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`.
 
-The registry of reward kinds, in the order in which they are evaluated; and the kinds without a judge model.
-
-`feedback` is what users reported through the feedback API, `function` is the user's code, `rule` is a check of Hone's.
-A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`. Refuses: storing
-feedback (`recorder.queue.feedback`), running functions (`judge.rewards.functions`), the rules (`judge.rewards.rules`).
+Owns: whether a request is needed, with which prompts, and whether the replies agree enough to be a score. Refuses:
+rubrics, rules and running functions (the modules beside it), prompts (`judge.llm.prompt`), asking and combining replies
+(`judge.llm.panel`), and storing feedback (`recorder.queue.feedback`).
 """
 
 from __future__ import annotations
@@ -109,7 +106,7 @@ async def _checks(group: GroupView, context: JudgeContext) -> str:
 async def _prompts(
     group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext, first: GroupPrompt, seed: int
 ) -> list[GroupPrompt]:
-    """The prompts about the group, one for each request; `first` is one of them if its seed is the one."""
+    """The prompts about the group, one for each request; `first` is the first of them if its seed is `seed`."""
     asked = judge_requests(len(context.judges), context.settings.repeats)
     made = [await _prompt(group, members, context.settings, seed, turn) for turn in asked[first.seed == seed :]]
     return [first, *made] if len(made) < len(asked) else made
@@ -138,7 +135,7 @@ async def _prompt(
 def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
     """Whether a group without a name holds tasks that differ in what `recorder.same_task = "normalised"` masks.
 
-    A trajectory that rewrote its history may begin with anything, and still had the same task.
+    A trajectory that rewrote its history may begin with any message although it had the same task.
     """
     openings = [content_hashes.hash_first_turn(member.messages) for member in members]
     exact = {content_hashes.canonical_json(opening) for opening in openings}
@@ -201,7 +198,7 @@ def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuli
 def _settled(
     judged: KindResult, group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings
 ) -> KindResult:
-    """The same result if the replies agree enough. Otherwise the parts are human choices, or wait for them."""
+    """The same result if the replies agree enough; otherwise human choices as parts, or a dispute."""
     bound = settings.min_agreement
     if bound is None or judged.agreement is None or judged.agreement >= bound:
         return judged
@@ -261,7 +258,7 @@ async def by_function(
 async def by_rule(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
-    """Hone's own checks."""
+    """A check by Hone itself."""
     assert reward.rule is not None
     checked = [await asyncio.to_thread(check_rule, reward.rule, reward.value, member) for member in members]
     return KindResult({member.id: part for member, part in zip(members, checked, strict=True)})
@@ -275,4 +272,4 @@ REWARDS: Mapping[str, Kind] = {
     "ruler": by_ruler,
     "rubric": by_rubric,
 }
-BY_MODEL: Final = frozenset({"ruler", "rubric"})  # of these a judge model decides
+BY_MODEL: Final = frozenset({"ruler", "rubric"})  # the kinds that ask a judge model

@@ -39,7 +39,7 @@ Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAssignment:
-    """Who judges a group: `scores` makes its score, `beside` cross-checks it if there is a second judge.
+    """Which judge scores a group (`scores`), and which one cross-checks it (`beside`; None: there is no second judge).
 
     Both are the contexts that `open_judge_context` made, not yet those of the group's recipe. `pair`: a hash of both
     settings.
@@ -108,12 +108,12 @@ class CrossChecker:
             await self._look(group, seat, scored)
         except StoreError as e:
             self._failing(logging.WARNING, "group %s: its cross-check was dropped: %s", group.id, e)
-        # A boundary: a bug of ours in what moves no reward must not take what does with it.
+        # A boundary: a bug in the cross-check, which changes no reward, must not stop scoring.
         except Exception as e:  # noqa: BLE001
             self._failing(logging.ERROR, "group %s: its cross-check failed", group.id, error=e)
 
     async def _look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
-        """Only if the score was just requested from a judge: no stored reply, no human choice."""
+        """Only if a judge was just asked for the score: not for a stored reply or a human choice."""
         strong = (seat.scores if seat.judge == CHEAP else seat.beside or seat.scores).settings.strong
         if seat.beside is None or strong is None or not is_drawn(group.id, strong.every) or not _judged_now(scored):
             return

@@ -41,8 +41,8 @@ class GroupScore:
     rewards: Mapping[str, RewardPart]  # by trajectory id; without a value: why not
     prompt: GroupPrompt | None
     ruling: GroupRuling | None
-    recipe: str = DEFAULT  # by which it was judged
-    chosen: bool = False  # by people, as judges disagreed
+    recipe: str = DEFAULT  # that judged it
+    chosen: bool = False  # by people, because judges disagreed
 
 
 async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
@@ -63,7 +63,7 @@ async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
 
 
 async def foresee_score(group: GroupView, context: JudgeContext) -> None:
-    """Go through scoring a group without any answer of the judge; its judges raise RequestNotSent.
+    """Run the scoring of a group without any answer of the judge; its judges raise RequestNotSent.
 
     Raises JudgeUnavailable and JudgeFailed if they are foreseeable.
     """
@@ -89,14 +89,16 @@ def _enough(
 
 
 async def _found(group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext) -> dict[str, KindResult]:
-    """Each reward's parts, without those of a judge that is not asked, which are assumed to succeed."""
+    """Each reward's parts, without those whose request was only counted."""
     fewest = _fewest(group, members)
     found: dict[str, KindResult] = {}
     for reward in sorted(context.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
         so_far = _made(members, found, context.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
-        if len(able) < fewest or (so_far.waits and _compares(reward)):  # no judge is paid for what cannot be scored yet
+        if len(able) < fewest or (
+            so_far.waits and _compares(reward)
+        ):  # no judge is asked about a group that cannot be scored yet
             raise _too_few(members, found, context, so_far)
         with suppress(RequestNotSent):
             found[reward.name] = await _part_of(reward, group, able, context)
@@ -109,7 +111,7 @@ async def _part_of(
     """One part for each member, as far as there is one. A part that may be dropped is dropped if it fails."""
     try:
         judged = await REWARDS[reward.kind](reward, group, members, context)
-    except PartsMissing:  # it may still come
+    except PartsMissing:  # the part may still arrive
         raise
     except JudgeFailed as e:
         if context.settings.when_missing(reward) != "drop_part":
@@ -235,7 +237,7 @@ def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapp
     The reward of a single step is not comparable with those of whole trajectories.
     """
     by_others = any(
-        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another trajectory's reward
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0: the reward of another trajectory
         for reward in made.counting
         if reward.effect == "veto"
         for id_, part in found[reward.name].parts.items()
