@@ -96,9 +96,8 @@ async def _found(group: GroupView, members: Sequence[TrajectoryView], context: J
         so_far = _made(members, found, context.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
-        if len(able) < fewest or (
-            so_far.waits and _compares(reward)
-        ):  # no judge is asked about a group that cannot be scored yet
+        # No judge is asked about a group that cannot be scored yet.
+        if len(able) < fewest or (so_far.waits and _compares(reward)):
             raise _too_few(members, found, context, so_far)
         with suppress(RequestNotSent):
             found[reward.name] = await _part_of(reward, group, able, context)

@@ -282,9 +282,8 @@ def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
         JudgeMisconfigured: there is no recipe of that name, or it consists of human feedback only.
     """
     if name not in settings.known_recipes():
-        raise JudgeMisconfigured(
-            f"there is no judge recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}"
-        )
+        known = ", ".join(settings.known_recipes())
+        raise JudgeMisconfigured(f"there is no judge recipe {name!r:.80}: known are {known}")
     recipe = settings.by_recipe(name)
     rewards = [reward for reward in recipe.in_force() if reward.kind != "feedback"]
     if not rewards:

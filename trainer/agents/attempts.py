@@ -147,7 +147,7 @@ class AttemptRunner:
         over = [self._ended(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
         endings = [self._ending(ended, outcome) for ended, (_, outcome) in zip(over, batch, strict=True)]
         for attempt in await finish_attempts(self._store, endings):
-            # This process was suspended for longer than its lease: the attempt was planned again, this result is dropped.
+            # This process was suspended for longer than its lease: the attempt is planned again, this result dropped.
             log.warning("attempt %s was taken over while it ran", attempt.id)
         return over
 

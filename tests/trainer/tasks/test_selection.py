@@ -169,7 +169,7 @@ def test_without_a_subcommand_the_settings_own_lists_are_told(folder: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("all.jsonl", "--split", "0.5,0.4"), 2, "its shares must be above 0 and come to 1 together"),
+        (("all.jsonl", "--split", "0.5,0.4"), 2, "its shares must be above 0 and add up to 1"),
         (("all.jsonl", "--split", "most"), 2, "'most' is not a list of shares: write them as 0.8,0.1,0.1"),
         (("nowhere.jsonl",), 2, "nowhere.jsonl cannot be read"),
         (("twice.jsonl", "--split", "0.5,0.5"), 2, ") have the same input"),
