@@ -128,7 +128,7 @@ class JudgeWorker:
             if not self._settled:
                 await cross_check.settle_switch(self._project, self._context.settings)
                 self._settled = True
-            await self._leave_out_hopeless()
+            await self._exclude_hopeless()
             held = await self._budget.held()
             while len(self._running) < self._context.settings.concurrency:
                 claim = await claims.claim_for_judging(
@@ -149,7 +149,7 @@ class JudgeWorker:
             return HICCUP_S
         return None  # no room: the end of any group wakes the worker
 
-    async def _leave_out_hopeless(self) -> None:
+    async def _exclude_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction for all instead of one each.
         recipes = (self._context, *self._context.others.values())
         if all(is_comparison_only(context.settings.in_force()) for context in recipes):

@@ -102,8 +102,8 @@ def judge_change(
     """What to store and report of a step judged by `judges`; None: nothing is new.
 
     `rows`: what was stored of earlier steps. A reported change applies after the last step that other judges scored, or
-    this step if they scored it too. The first judge is not reported. `turn`: which of two judges scores now. If one takes
-    over again, that is a change as soon as it has judged.
+    this step if they scored it too. The first judge is not reported. `turn`: which of two judges scores now. A judge
+    that takes over again is a change as soon as it has judged.
     """
     known = {judge for row in rows for judge in _judges(row)}
     taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)

@@ -1,16 +1,9 @@
-"""Events of a campaign or the learner as figures by name. Pure.
+"""Events of a campaign or the learner as trackers receive them: figures by name, and transcripts.
 
-Owns: what of an event is sent, under which name (`trainer.trackers.event_figures` tells of each). Refuses: what people
-wrote or models said: notes, errors, settings as they were.
-
-Transcripts as trackers show them: those of a step with the highest and lowest reward, those that an alarm names.
-
-Owns: which ones, and how they read. Refuses: being asked without `track.samples`.
-
-Every figure that trackers are sent: its name, its unit, and when. docs/metrics.md is made from it.
-
-Owns: the table. Refuses: sending (`trainer.trackers.event_figures`); a test compares the two, both ways. A word in capitals
-stands for a name that is not known here.
+Owns: which figures of an event are sent; the table of all figures, from which docs/metrics.md is made (a test compares
+the two both ways; in a name, a word in capitals stands for a name that is not known here); and which transcripts belong
+to an event: those of a step with the highest and the lowest reward, and those that an alarm names. Refuses: texts by
+people or models in figures (notes, errors, settings), and deciding whether transcripts are sent (`track.samples`).
 """
 
 from __future__ import annotations
@@ -43,9 +36,9 @@ _FAMILIES = ("health", "part", "seconds")
 
 
 def event_entry(event: Event) -> TrackerEntry | None:
-    """What an event comes to; None: nothing of it is sent."""
+    """The figures of an event; None: nothing is sent."""
     if isinstance(event, StepDone):
-        # The learner's steps have the trainer's numbers; 0: there was nothing to learn
+        # The learner's steps have the trainer's numbers; 0: there was nothing to train on
         return _entry(f"step {event.step}", event.step, _of_step(event)) if event.step else None
     if isinstance(event, Validation):
         key = f"validated {event.step} {_measured(event)} {event.version}"
@@ -95,7 +88,7 @@ def _of_trainer(name: str) -> str:
 
 
 def _measured(event: Validation) -> str:
-    """Validation is one curve, whatever version serves; a test or a baseline is a model's."""
+    """The first part of the names: one curve for all validations, one for each model of a test or baseline."""
     if event.baseline and event.part == "val":
         return f"baseline/{event.version}"
     return f"test/{event.version}" if event.part == "test" else "val"
@@ -129,14 +122,14 @@ MOST_CHARS: Final = 20_000  # of one transcript: a tracker shows it in a table
 
 
 class TranscriptSamples:
-    """Of one campaign."""
+    """The transcripts that belong to the events of one campaign."""
 
     def __init__(self, store: Store, campaign_id: str) -> None:
         self._store = store
         self._campaign_id = campaign_id
 
     async def entry(self, event: Event) -> TrackerEntry | None:
-        """The transcripts that belong to an event, where some do."""
+        """The transcripts that belong to an event; None: there are none."""
         if isinstance(event, StepDone):
             return await self._shown(f"samples {event.step}", event.step, await self._ends(event.step))
         if isinstance(event, Alarm):
@@ -145,7 +138,7 @@ class TranscriptSamples:
         return None
 
     async def _ends(self, step: int) -> dict[str, str]:
-        """The attempts of a step with the highest and the lowest reward; one, where all are equal."""
+        """The attempts of a step with the highest and the lowest reward; one attempt if all are equal."""
         groups = await campaigns.group_states(self._store, self._campaign_id, step, Purpose.TRAIN)
         found = await scores.get_scores(self._store, [g.current_score_id for g in groups if g.current_score_id])
         parts = [part for score in found.values() for part in score.parts if part.part == REWARD and not part.unasked]
@@ -167,10 +160,10 @@ def conversation_text(view: TrajectoryView) -> str:
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "\n\n".join(f"{message.get('role')}: {_said(message)}" for message in messages)
+    return "\n\n".join(f"{message.get('role')}: {_content(message)}" for message in messages)
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _content(message: Mapping[str, Any]) -> str:
     text = message_text(message, label=lambda part: json.dumps(part, ensure_ascii=False))
     calls = message.get("tool_calls")
     return f"{text}\n{json.dumps(calls, ensure_ascii=False)}" if calls else text
@@ -182,7 +175,7 @@ _PLACE: Final = re.compile(r"[A-Z_]{4,}")
 
 @dataclass(frozen=True, slots=True)
 class FigureName:
-    """One figure, or one for each of what its capitals stand for."""
+    """One figure, or one for each name that the capitals in `pattern` stand for."""
 
     pattern: str
     unit: str
@@ -196,13 +189,15 @@ class FigureName:
 
 
 def figure_names() -> Iterator[FigureName]:
-    """All of them, in the order of the page."""
+    """All figures, in the order of docs/metrics.md."""
     yield from _STEP
     yield from _TRAIN
     yield from _HEALTH
     yield from _measures("val", "each validation", "of the version in service")
     yield from _measures("baseline/MODEL", "before step 1", "of a model of campaign.baselines")
-    yield from _measures("test/MODEL", "at the end", "on the test part: of what serves, the base and each baseline")
+    yield from _measures(
+        "test/MODEL", "at the end", "on the test part: of the live version, version 0 and each baseline"
+    )
     yield from _END
 
 
@@ -215,18 +210,16 @@ _STEP: Final = (
     FigureName("step/reward", "reward", _EACH, "mean reward of its attempts"),
     FigureName("step/reward_low", "reward", _EACH, "lower end of its 95 % interval, where success is not measured"),
     FigureName("step/reward_high", "reward", _EACH, "upper end of its 95 % interval, where success is not measured"),
-    FigureName("step/attempts", "attempts", _EACH, "made for it"),
+    FigureName("step/attempts", "attempts", _EACH, "made for the step"),
     FigureName("step/measured", "attempts", _EACH, "that ended by themselves and were measured"),
-    FigureName("step/errored", "attempts", _EACH, "that errored; no mean counts them"),
+    FigureName("step/errored", "attempts", _EACH, "that errored; no mean includes them"),
     FigureName("step/trained", "attempts", _EACH, "trained on"),
     FigureName("step/excluded", "attempts", _EACH, "not trained on"),
-    FigureName("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
+    FigureName("step/failed", "0 or 1", _EACH, "1: the step failed; 0 also if there was nothing to train on"),
     FigureName("excluded/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
+    FigureName("seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and the phases of training"),
     FigureName(
-        "seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and what training took them for"
-    ),
-    FigureName(
-        "part/NAME", "reward", _EACH, "mean of a part of the reward, or of what was given beside it (NAME.EXTRA)"
+        "part/NAME", "reward", _EACH, "mean of a part of the reward, or of an extra value of the part (NAME.EXTRA)"
     ),
 )
 _TRAIN: Final = tuple(
@@ -235,57 +228,55 @@ _TRAIN: Final = tuple(
         ("reward_mean", "reward", _EACH, "mean of the rewards that counted"),
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "of the step"),
-        ("groups_trained", "groups", _EACH, "of them trained on"),
+        ("groups_trained", "groups", _EACH, "trained on"),
         ("loss", "none", _MADE, "the loss"),
-        ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: what the two compute differently"),
+        ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: the numerical difference of the two"),
         ("kl_base", "nats", _MADE, "KL to the base, where trainer.kl_coef is above 0"),
         ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
         ("logprob_gap_max", "nats", _MADE, "the largest of these"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
         ("ratio_max", "ratio", _MADE, "the largest of them"),
         ("clip_fraction", SHARE, _MADE, "tokens whose ratio was clipped"),
-        ("entropy", "nats", _MADE, "of the policy, a token"),
+        ("entropy", "nats", _MADE, "of the policy, per token"),
         ("grad_norm", "none", _MADE, "norm of the gradient before it was clipped"),
         ("lr", "none", _MADE, "the learning rate"),
         ("rows", "rows", _MADE, "of tokens"),
-        ("rows_per_trajectory", "rows", _MADE, "an attempt"),
+        ("rows_per_trajectory", "rows", _MADE, "per attempt"),
         ("tokens", "tokens", _MADE, "of all rows"),
-        ("trained_tokens", "tokens", _MADE, "that the loss is over"),
-        ("forward_tokens", "tokens", _MADE, "computed: without prefixes that rows share"),
+        ("trained_tokens", "tokens", _MADE, "in the loss"),
+        ("forward_tokens", "tokens", _MADE, "computed, with shared prefixes counted once"),
         ("tokens_per_s", "tokens a second", _MADE, "trained"),
-        ("probe_separation", "nats", _MADE, "how far the version's probe lies from its parent"),
+        ("probe_separation", "nats", _MADE, "difference between the version and its parent on the probe"),
         ("optimizer_fresh", "0 or 1", _MADE, "1: the parent had no optimizer state"),
     )
 )
 _HEALTH: Final = tuple(
     FigureName(f"health/{name}", unit, "each step of a campaign", what)
     for name, unit, what in (
-        ("length", "tokens", "sampled, an attempt"),
-        ("turns", "turns", "an attempt"),
-        ("tool_calls", "calls", "an attempt"),
-        ("seconds", "seconds", "an attempt"),
-        ("repetition", SHARE, "of what is said that was said before"),
-        ("zero_variance", SHARE, "groups whose attempts all got one reward"),
+        ("length", "tokens", "sampled per attempt"),
+        ("turns", "turns", "per attempt"),
+        ("tool_calls", "calls", "per attempt"),
+        ("seconds", "seconds", "per attempt"),
+        ("repetition", SHARE, "four-word phrases that occurred before in the same attempt"),
+        ("zero_variance", SHARE, "groups whose attempts all have the same reward"),
         ("perfect", SHARE, "attempts with the highest reward"),
-        ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders rightly"),
+        ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders correctly"),
         ("strong_agreement", "-1 to 1", "how far the judge and `judge.strong` agree: mean tau-b"),
-        ("strong_scores", "0 or 1", "1: they agree too little, and the strong one scores"),
+        ("strong_scores", "0 or 1", "1: they agree too little, and the strong judge scores"),
     )
 )
 _END: Final = (
     FigureName(
         "alarm/RULE",
         "1 or 2",
-        "when a health rule spoke",
-        "1: noted, or it ended the campaign; 2: it paused it (docs/health.md)",
+        "at an alarm of a health rule",
+        "1: noted, or it ended the campaign; 2: it paused the campaign (docs/health.md)",
     ),
-    FigureName(
-        "setting_changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"
-    ),
-    FigureName("end/success_before", SHARE, "at the end", "successes at first"),
-    FigureName("end/success_after", SHARE, "at the end", "successes at last"),
+    FigureName("setting_changed", "1", "at a change", "a setting, the judge recipe or the judge changed"),
+    FigureName("end/success_before", SHARE, "at the end", "successes in the first measurement"),
+    FigureName("end/success_after", SHARE, "at the end", "successes in the last measurement"),
     FigureName("end/trained", "attempts", "at the end", "trained on by the whole campaign"),
-    FigureName("end/took_s", "seconds", "at the end", "since the campaign was begun, or gone on with"),
+    FigureName("end/took_s", "seconds", "at the end", "since the campaign began, or was last resumed"),
 )
 
 
@@ -298,17 +289,17 @@ def _measures(of: str, when: str, about: str) -> Iterator[FigureName]:
         ("reward_low", "reward", "lower end of its 95 % interval, where the reward is the measure"),
         ("reward_high", "reward", "upper end of its 95 % interval, where the reward is the measure"),
         ("reward_std", "reward", "standard deviation of these rewards, where they are the measure"),
-        ("win_rate", SHARE, "comparisons with version 0 won, a tie half, where RULER is the only reward"),
+        ("win_rate", SHARE, "comparisons with version 0 won, where RULER is the only reward; a tie counts one half"),
         ("win_rate_low", SHARE, "lower end of its 95 % interval"),
         ("win_rate_high", SHARE, "upper end of its 95 % interval"),
         ("attempts", "attempts", "that ended by themselves and were measured"),
-        ("errored", "attempts", "that errored; no mean counts them"),
-        ("took_s", "seconds", "that measuring took"),
-        ("adversarial", SHARE, "successes at scenarios that tempt to cheat"),
+        ("errored", "attempts", "that errored; no mean includes them"),
+        ("took_s", "seconds", "of the measurement"),
+        ("adversarial", SHARE, "successes at adversarial scenarios"),
         ("adversarial_attempts", "attempts", "at these"),
-        ("turns", "turns", "an attempt"),
-        ("tokens", "tokens", "sampled, an attempt"),
-        ("seconds", "seconds", "an attempt"),
-        ("part.NAME", "reward", "mean of a part of the reward, where all is judged by then"),
+        ("turns", "turns", "per attempt"),
+        ("tokens", "tokens", "sampled per attempt"),
+        ("seconds", "seconds", "per attempt"),
+        ("part.NAME", "reward", "mean of a part of the reward, if all attempts are judged by then"),
     ):
         yield FigureName(f"{of}/{name}", unit, when, what)

@@ -70,7 +70,7 @@ async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> N
     assert "--resume orders" in report.status.goes_on
     assert (report.kind, report.best, report.pairs) == (CampaignMeasure.NOTHING, None, [])
     assert report.notes
-    assert "Nothing was validated" in terminal.report_summary(report)
+    assert "No version was validated" in terminal.report_summary(report)
 
 
 async def test_one_that_some_process_holds_runs(world: Played) -> None:
@@ -109,7 +109,7 @@ async def test_a_failed_campaign_says_why_and_one_stopped_by_hand_that(world: Pl
     assert (await told(world)).status.text == "the engine is gone"
     await campaigns.resume_campaign(world.store, world.campaign.id)
     await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.STOPPED, "interrupted")
-    assert (await told(world)).status.text == "it was stopped by hand"
+    assert (await told(world)).status.text == "Ctrl-C or a signal stopped it"
 
 
 @pytest.mark.slow  # records runs
