@@ -97,7 +97,9 @@ def user_cases(
 
 def _case(name: str, kind: str, task: UserTask, words: str) -> CodeCase:
     scenario = ScenarioView(task.id, "check", task.input, task.reference, task.rubric)
-    said = {f"{name}-{at}": text for at, text in enumerate((task.failed, words), start=1)}
+    answers = {f"{name}-{at}": text for at, text in enumerate((task.failed, words), start=1)}
     asked = {"role": "user", "content": task.ask}
-    members = [attempt_view(id_, TaskAttempt([asked, final_message(text)]), (), scenario) for id_, text in said.items()]
-    return CodeCase(kind, name, trial_group(name, scenario, members), *said)
+    members = [
+        attempt_view(id_, TaskAttempt([asked, final_message(text)]), (), scenario) for id_, text in answers.items()
+    ]
+    return CodeCase(kind, name, trial_group(name, scenario, members), *answers)

@@ -188,8 +188,8 @@ def _fooled_lines(one: KindOutcome, at_most: float) -> Iterator[tuple[str, str]]
     for seen in one.examples[:1]:
         values = ((name, getattr(seen, name)) for name in ("good", "failure", "trick"))
         got = ", ".join(f"{name} {value:.3g}" for name, value in values if value is not None)
-        said = f". Explanation of the trick's score: {_shortened(seen.detail)}" if seen.detail else ""
-        yield f"  for example {seen.name}: {got}{said}", ""
+        why = f". Explanation of the trick's score: {_shortened(seen.detail)}" if seen.detail else ""
+        yield f"  for example {seen.name}: {got}{why}", ""
 
 
 def _shortened(words: str | None) -> str:

@@ -96,29 +96,29 @@ async def _ask_judge(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredRepl
     return ruling
 
 
-def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
+def require_quorum(replies: Sequence[PanelReply], needed: int) -> None:
     """Raise if fewer than `needed` replies could be read: the only failure itself, or one that lists several."""
-    failed = [(one.judge, one.failed) for one in said if one.failed is not None]
-    if len(said) - len(failed) >= needed:
+    failed = [(one.judge, one.failed) for one in replies if one.failed is not None]
+    if len(replies) - len(failed) >= needed:
         return
-    if len(said) == 1:
+    if len(replies) == 1:
         raise failed[0][1]
     listed = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_MOST_LISTED])
     more = f"; and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     waits = [why.wait_s for _, why in failed if why.wait_s is not None]
     raise QuorumMissed(
         "judge_quorum",
-        f"{len(said) - len(failed)} of {len(said)} replies could be read, and {needed} are needed (judge.quorum): "
-        f"{listed}{more}. Readable replies are kept: the next try requests only the others.",
-        spent=total_usage(said),
+        f"{len(replies) - len(failed)} of {len(replies)} replies could be read, and {needed} are needed "
+        f"(judge.quorum): {listed}{more}. Readable replies are kept: the next try requests only the others.",
+        spent=total_usage(replies),
         wait_s=max(waits, default=None),
     )
 
 
-def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
+def total_usage(replies: Sequence[PanelReply]) -> JudgeUsage:
     """The usage of all requests; they run concurrently, so the time is that of the longest."""
-    whole = sum((one.spent for one in said), JudgeUsage())
-    return replace(whole, latency_s=max((one.spent.latency_s for one in said), default=0.0))
+    whole = sum((one.spent for one in replies), JudgeUsage())
+    return replace(whole, latency_s=max((one.spent.latency_s for one in replies), default=0.0))
 
 
 Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
@@ -166,22 +166,22 @@ def combine_verdicts(
 
 
 def _one(
-    said: Sequence[tuple[float, TrajectoryVerdict]], how: Combine, subscores: Sequence[SubscoreSettings]
+    replies: Sequence[tuple[float, TrajectoryVerdict]], how: Combine, subscores: Sequence[SubscoreSettings]
 ) -> TrajectoryVerdict:
-    subs = {sub.name: _sub([(weight, one.subs[sub.name]) for weight, one in said], how) for sub in subscores}
+    subs = {sub.name: _sub([(weight, one.subs[sub.name]) for weight, one in replies], how) for sub in subscores}
     if subs:
         score = parts.mean_score(subscores, {name: sub.score for name, sub in subs.items()})
     else:
-        score = COMBINE[how]([(weight, one.score) for weight, one in said])
-    nearest = min((one for _, one in said), key=lambda one: abs(one.score - score))
-    scores = [one.score for _, one in said]
-    why = f"{nearest.explanation} [{len(said)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
+        score = COMBINE[how]([(weight, one.score) for weight, one in replies])
+    nearest = min((one for _, one in replies), key=lambda one: abs(one.score - score))
+    scores = [one.score for _, one in replies]
+    why = f"{nearest.explanation} [{len(replies)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
     return TrajectoryVerdict(score, why, subs)
 
 
-def _sub(said: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
-    score = COMBINE[how]([(weight, sub.score) for weight, sub in said])
-    return Subscore(score, min((sub for _, sub in said), key=lambda sub: abs(sub.score - score)).reason)
+def _sub(replies: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
+    score = COMBINE[how]([(weight, sub.score) for weight, sub in replies])
+    return Subscore(score, min((sub for _, sub in replies), key=lambda sub: abs(sub.score - score)).reason)
 
 
 def reply_agreement(replies: Sequence[Verdicts]) -> float | None:

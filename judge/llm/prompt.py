@@ -57,8 +57,8 @@ def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
     """The instruction on scores, to follow "give each …"."""
     if not subscores:
         return "a score from 0 to 1"
-    told = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
-    return f"a score from 0 to 1 in each of these respects, each by itself:\n{told}"
+    listed = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
+    return f"a score from 0 to 1 in each of these respects, each by itself:\n{listed}"
 
 
 def reply_form(subscores: Sequence[SubscoreSettings]) -> str:

@@ -93,12 +93,12 @@ def require_reply(answer: JudgeAnswer, messages: Messages, before: JudgeUsage) -
         code, why = "judge_filtered", "the filter of the judge's provider cut its reply off"
     else:
         return
-    said = {"role": "assistant", "content": answer.refusal or answer.text}
+    message = {"role": "assistant", "content": answer.refusal or answer.text}
     raise JudgeUnanswered(
         code,
         f"{why}. `hone score GROUP --debug` shows the prompt; another judge.model may accept it.",
         spent=before + answer.spent,
-        exchange=[*messages, said],
+        exchange=[*messages, message],
     )
 
 

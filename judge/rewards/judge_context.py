@@ -131,15 +131,15 @@ class JudgeContext:
 class KindResult:
     """The result of one kind: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
-    `code`: the hash of the user's code that ran, if any. `failed`: why there is no value at all. `said`: each reply, if
-    there were several; `agreement`: of these replies; `disputed`: it is too low. `chosen`: human choices replaced it.
+    `code`: the hash of the user's code that ran, if any. `failed`: why there is no value at all. `replies`: each reply,
+    if there were several, with their `agreement`; `disputed`: why it is too low. `chosen`: human choices replaced it.
     `run_prompts`: the judge's prompts about single trajectories, by id.
     """
 
     parts: Mapping[str, RewardPart]
     prompt: GroupPrompt | None = None
     ruling: GroupRuling | None = None
-    said: Sequence[PanelReply] = ()
+    replies: Sequence[PanelReply] = ()
     agreement: float | None = None
     disputed: str | None = None
     chosen: bool = False

@@ -87,11 +87,11 @@ async def by_ruler(
     prompts = await _prompts(group, members, context, prompt, at_hand.order_seed if at_hand else seed)
     if at_hand is not None and at_hand.whole and len(at_hand.replies) >= context.settings.needed:
         prompts = [one for one in prompts if one.turn.number in at_hand.replies]
-    said = await ask_panel(
+    replies = await ask_panel(
         prompts, context.judges, at_hand.replies if at_hand else {}, lambda p, r: context.replies.keep(p, r, checks)
     )
-    require_quorum(said, context.settings.needed)
-    return _judged(group, members, said, context.settings)
+    require_quorum(replies, context.settings.needed)
+    return _judged(group, members, replies, context.settings)
 
 
 async def _checks(group: GroupView, context: JudgeContext) -> str:
@@ -155,15 +155,15 @@ def _unasked(prompt: GroupPrompt) -> KindResult:
 
 
 def _judged(
-    group: GroupView, members: Sequence[TrajectoryView], said: Sequence[PanelReply], settings: JudgeSettings
+    group: GroupView, members: Sequence[TrajectoryView], replies: Sequence[PanelReply], settings: JudgeSettings
 ) -> KindResult:
     """The combined readable replies; if they disagree, the human choice, else the disagreement."""
-    read = [(one.weight, one.ruling) for one in said if one.ruling is not None]
+    read = [(one.weight, one.ruling) for one in replies if one.ruling is not None]
     verdicts = combine_verdicts(
         [(weight, ruling.verdicts) for weight, ruling in read], settings.combine, settings.subscores
     )
     agree = reply_agreement([ruling.verdicts for _, ruling in read])
-    prompt = said[0].prompt
+    prompt = replies[0].prompt
     parts = {
         name: RewardPart(
             v.score,
@@ -177,8 +177,8 @@ def _judged(
     judged = KindResult(
         parts | _without(prompt.too_long, TOO_LONG),
         prompt,
-        _whole(said, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
-        said=said if settings.requests > 1 else (),
+        _whole(replies, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
+        replies=replies if settings.requests > 1 else (),
         agreement=agree,
     )
     return _settled(judged, group, members, settings)
@@ -188,11 +188,11 @@ def _without(ids: Iterable[str], why: str) -> dict[str, RewardPart]:
     return {id_: RewardPart(None, why) for id_ in ids}
 
 
-def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
+def _whole(replies: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
     """All requests as one ruling; its verdicts are those of the parts."""
     versions = dict.fromkeys(ruling.version for ruling in read if ruling.version)
     asked = sum(ruling.asked for ruling in read)
-    return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(said), asked)
+    return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(replies), asked)
 
 
 def _settled(
@@ -233,10 +233,10 @@ async def by_feedback(
 
 def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
     """The newest feedback of a name as a number; true is 1, false is 0. Its absence is not the trajectory's fault."""
-    named = [said for said in feedback if said.name == name]
+    named = [one for one in feedback if one.name == name]
     if not named:
         return RewardPart(None, f"no feedback {name!r}", of_run=False)
-    newest = max(named, key=lambda said: said.created_at)
+    newest = max(named, key=lambda one: one.created_at)
     if not isinstance(newest.value, bool | int | float):
         return RewardPart(None, f"feedback {name!r} is not a number", of_run=False)
     return RewardPart(float(newest.value), newest.comment, of_run=False)

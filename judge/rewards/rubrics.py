@@ -77,8 +77,8 @@ class StoredVerdicts:
         """Store verdicts before returning. If the store refuses, they are requested again when needed."""
         if not self._keep:
             return
-        said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
-        self._waiting.append(NewVerdicts(key, run_id, said, checked.version))
+        verdicts = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
+        self._waiting.append(NewVerdicts(key, run_id, verdicts, checked.version))
         async with self._writing:  # the call before this one may have written these verdicts too
             together, self._waiting = self._waiting, []
             if together:
@@ -168,9 +168,9 @@ class RubricJudge:
             decided = await self._by_code(code, _usable(runs, out), out)
         by_model = await self._by_model([one for one, _ in decided], evidence, out)
         for one, verdicts in decided:
-            said = by_model.get(one.run.id, {})
+            judged = by_model.get(one.run.id, {})
             out.parts[one.run.id] = (
-                said if isinstance(said, RewardPart) else rubric_part(one.criteria, {**verdicts, **said})
+                judged if isinstance(judged, RewardPart) else rubric_part(one.criteria, {**verdicts, **judged})
             )
         return out
 

@@ -214,8 +214,8 @@ def _as_score(
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
-        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.said else None,
-        prompts=[_asked(one.prompt) for one in compared.said] if ruling and ruling.asked else (),
+        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.replies else None,
+        prompts=[_asked(one.prompt) for one in compared.replies] if ruling and ruling.asked else (),
         run_prompts={id_: messages for judged in found.values() for id_, messages in judged.run_prompts.items()},
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
@@ -225,7 +225,7 @@ def _as_score(
         latency_s=spent.latency_s if ruling else None,
         agreement=compared.agreement,
         disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
-        replies=[_reply(one) for one in compared.said],
+        replies=[_reply(one) for one in compared.replies],
     )
     return GroupScore(new, combined, prompt, ruling, context.recipe, compared.chosen)
 
@@ -272,17 +272,17 @@ def _asked(prompt: GroupPrompt) -> JudgePrompt:
     return JudgePrompt(None, prompt.messages, prompt.turn.number, prompt.words)
 
 
-def _reply(said: PanelReply) -> NewReply:
+def _reply(reply: PanelReply) -> NewReply:
     """One of several replies as it is stored."""
-    ruling, spent = said.ruling, said.spent
+    ruling, spent = reply.ruling, reply.spent
     return NewReply(
-        number=said.prompt.turn.number,
-        judge_model=said.judge,
+        number=reply.prompt.turn.number,
+        judge_model=reply.judge,
         judge_version=ruling.version if ruling else None,
-        weight=said.weight,
+        weight=reply.weight,
         reply=ruling.reply if ruling else None,
-        failed=f"{said.failed.code}: {said.failed}" if said.failed else None,
-        verdicts=[_words(said, run) for run in ruling.verdicts] if ruling else [],
+        failed=f"{reply.failed.code}: {reply.failed}" if reply.failed else None,
+        verdicts=[_words(reply, run) for run in ruling.verdicts] if ruling else [],
         tokens_in=spent.tokens_in,
         tokens_cached=spent.tokens_cached,
         tokens_out=spent.tokens_out,
@@ -291,9 +291,9 @@ def _reply(said: PanelReply) -> NewReply:
     )
 
 
-def _words(said: PanelReply, run: str) -> ReplyVerdict:
-    assert said.ruling is not None
-    verdict = said.ruling.verdicts[run]
+def _words(reply: PanelReply, run: str) -> ReplyVerdict:
+    assert reply.ruling is not None
+    verdict = reply.ruling.verdicts[run]
     return ReplyVerdict(
         run, verdict.score, verdict.explanation, {name: sub.score for name, sub in verdict.subs.items()}
     )
