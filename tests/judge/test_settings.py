@@ -152,7 +152,7 @@ def test_recipes_that_are_none_are_refused(recipes: dict[str, Any], why: str) ->
 
 
 def test_where_missing_stood_before_is_told() -> None:
-    with pytest.raises(ValidationError, match=r"feedback(.|\n)*missing is now `judge\.missing`"):
+    with pytest.raises(ValidationError, match=r"feedback(.|\n)*`missing` is now `judge\.missing`"):
         of(feedback={"missing": "hold"})
 
 

@@ -63,7 +63,7 @@ def test_a_campaign_whose_recipe_is_gone_is_not_gone_on_with_and_nothing_starts(
     done = CliRunner().invoke(cli, given)
     assert done.exit_code == 2
     assert (
-        "begun with the judge recipe 'strict' (campaign.judge_recipe), which [judge.recipes] no longer has"
+        "began with the judge recipe 'strict' (campaign.judge_recipe), which [judge.recipes] no longer has"
         in done.output
     )
     assert "known: default, lax" in done.output

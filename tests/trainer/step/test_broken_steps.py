@@ -115,7 +115,7 @@ async def test_a_disk_that_refuses_a_version_costs_no_try(world: World) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     async with await world.trainer(max_tries=1) as trainer:
         (world.data / "adapters").write_text("in the way")
-        with pytest.raises(VersionNotWritten, match=r"version 1 .*room on the disk"):
+        with pytest.raises(VersionNotWritten, match=r"version 1 .*Is the disk full"):
             await trainer.train_once(await world.claim(trainer))
         assert (await group_state(world, group_id))[0] == GroupState.SCORED
         (world.data / "adapters").unlink()

@@ -186,5 +186,5 @@ def test_what_is_no_list_is_told_in_words(folder: Path, arguments: tuple[str, ..
 def test_a_section_that_contradicts_itself_is_told_by_its_file(folder: Path) -> None:
     (folder / "hone.toml").write_text('[campaign]\nsplit = [0.8, 0.2]\nval_scenarios = "all.jsonl"\n')
     done = hone()
-    assert "campaign.split makes parts of one file: leave out" in done.output
+    assert "campaign.split divides one file into parts: remove" in done.output
     assert "Value error" not in done.output
