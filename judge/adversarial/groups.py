@@ -45,12 +45,12 @@ class GroupTrial:
         return self.good if self.kind.by_place else self.trick
 
 
-def kind_trials(kind: TrickKind, count: int, seed: int, told: RecipeContext) -> Iterator[GroupTrial]:
+def kind_trials(kind: TrickKind, count: int, seed: int, recipe: RecipeContext) -> Iterator[GroupTrial]:
     """The groups of a kind. They depend on the arguments only, not on other kinds."""
     rng = random.Random(f"{seed} {kind.name}")
     for number in range(count):
         task = draw_task(number, rng)
-        yield task_trial(kind, f"{kind.name}-{number + 1:02}", task, kind.make(task, rng, told))
+        yield task_trial(kind, f"{kind.name}-{number + 1:02}", task, kind.make(task, rng, recipe))
 
 
 def task_trial(kind: TrickKind, name: str, task: TrickTask, trick: TaskAttempt) -> GroupTrial:

@@ -85,14 +85,14 @@ def _task(where: str, number: int, line: str) -> UserTask:
 
 
 def user_cases(
-    tasks: Sequence[UserTask], kinds: Sequence[TrickKind], seed: int, told: RecipeContext
+    tasks: Sequence[UserTask], kinds: Sequence[TrickKind], seed: int, recipe: RecipeContext
 ) -> Iterator[CodeCase]:
     """A degenerate answer of each kind to each task, beside an honest failure."""
     for kind in kinds:
         rng = random.Random(f"{seed} own {kind.name}")
         if kind.degenerate is not None:
             for number, task in enumerate(tasks, start=1):
-                yield _case(f"{kind.name}-own-{number:02}", kind.name, task, kind.degenerate(task, rng, told))
+                yield _case(f"{kind.name}-own-{number:02}", kind.name, task, kind.degenerate(task, rng, recipe))
 
 
 def _case(name: str, kind: str, task: UserTask, words: str) -> CodeCase:

@@ -6,13 +6,13 @@ which a stored verdict is found; the text, schema and mean of sub-scores. Refuse
 replies (`judge.llm.reply_reader`), requests, the store.
 
 Judges have position bias. So the trajectories are shuffled once, and each request rotates that order: over a judge's
-requests each trajectory stands in each position equally often, as far as their number allows (cyclic Latin squares).
-The rotations are spread evenly, because a judge that prefers a position prefers its neighbours too.
+requests each trajectory stands in each position equally often (cyclic Latin squares). The rotations are spread evenly,
+because a judge that prefers a position prefers its neighbours too.
 
-The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
-document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the fence
-or be invisible: such characters are escaped inside the JSON. Ids and order follow from the recorded seed and the number
-of the request, so a stored reply can be read again; the hash depends on none of these.
+The fixed text comes first and the data last, so that a provider's prompt cache hits. The data is one JSON document a
+line between two lines with a random nonce; characters that end a line, form the fence or are invisible are escaped.
+Ids and order follow from the stored seed and the number of the request, so that a stored reply can be read again; the
+hash depends on none of these.
 """
 
 from __future__ import annotations
