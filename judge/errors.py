@@ -29,7 +29,7 @@ class JudgeUsage:
     """The usage of judge requests, whether or not they led to a score."""
 
     tokens_in: int = 0
-    tokens_cached: int = 0  # of those in: what the provider had read before, and charges less for
+    tokens_cached: int = 0  # of `tokens_in`: read from the provider's prompt cache, at a lower price
     tokens_out: int = 0
     cost_usd: float | None = None  # None: the price is not known
     latency_s: float = 0.0
@@ -50,7 +50,7 @@ class JudgeError(HoneError):
 
 
 class JudgeMisconfigured(JudgeError):
-    """The settings name no judge that can work."""
+    """The settings cannot work: no judge is set, or a part of a recipe has none."""
 
     exit_code = MISCONFIGURED
 

@@ -1,7 +1,6 @@
 """Settings of `[judge]` about judging one group: sub-scores, the members of a panel, a strong judge.
 
-Owns: these settings, each alone. Refuses: contradictions between them (`judge.settings`), and every import but
-pydantic's.
+Owns: these settings, each alone. Refuses: contradictions between them (`judge.settings`). Imports only pydantic.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-BASE: Final = "base"  # in the place of a model's name: the version 0 of the group's alias, through a running proxy
-MOST_SUBSCORES: Final = 16  # each is a number and a sentence in the reply, for each run
+BASE: Final = "base"  # instead of a model's name: version 0 of the group's alias, through a running proxy
+MOST_SUBSCORES: Final = 16  # each is a number and a sentence in the reply, for each trajectory
 MOST_REQUESTS: Final = 64  # about one group
-# What these four mean where nothing else is said.
+# The default `about` of four common sub-scores.
 ABOUT: Final[Mapping[str, str]] = {
     "correctness": "whether what was asked for was done, and done right, as its own tool results show",
     "completeness": "how much of what was asked for was done",
@@ -46,7 +45,7 @@ class SubscoreSettings(BaseModel):
             raise ValueError(f"{self.name!r:.80} cannot name a sub-score: use 1 to 64 of A-Z a-z 0-9 _ -")
         self.about = (self.about or ABOUT.get(self.name, "")).strip()
         if not self.about:
-            raise ValueError(f"the sub-score {self.name!r} needs `about`: what the judge is told it is")
+            raise ValueError(f"the sub-score {self.name!r} needs `about`, its description for the judge")
         return self
 
 
@@ -98,7 +97,7 @@ class StrongSettings(ReachedSettings):
 
 
 def _distinct(subscores: list[SubscoreSettings]) -> list[SubscoreSettings]:
-    names = [one.name.casefold() for one in subscores]  # a reply's names are read whatever their case
+    names = [one.name.casefold() for one in subscores]  # names in a reply are matched case-insensitively
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two sub-scores are called {doubled[0]!r}")
     if len(names) > MOST_SUBSCORES:

@@ -1,7 +1,7 @@
 """The `[judge]` section of hone.toml: the judge model, the rewards, limits and retries.
 
-Owns: the settings of this package, and the contradictions that it refuses. Refuses: every import but pydantic's and the
-rules' forms; sub-scores and panels, each alone (`judge.panel_settings`).
+Owns: the settings of this package, and the contradictions that it rejects. Refuses: sub-scores and panels, each alone
+(`judge.panel_settings`). Imports only pydantic, other settings and `recorder.base.rules`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ RUBRIC = """\
 - Small differences get small gaps; trajectories of equal worth get equal scores."""
 
 DEFAULT: Final = "default"  # the recipe at the top of [judge]
-LIMIT: Final = 1e6  # of what a part may be worth: sums and differences of rewards stay exact enough, and finite
-# What Hone sets in each request to the judge, or stands on in reading the answer; by every name that LiteLLM knows.
+LIMIT: Final = 1e6  # largest size of a part's value: sums and differences of rewards stay exact enough, and finite
+# Request parameters that Hone sets, or relies on when it reads the answer, by every name that LiteLLM knows.
 SET_BY_HONE: Final = frozenset(
     {
         *("model", "messages", "api_base", "base_url", "api_key", "temperature", "max_tokens", "max_completion_tokens"),
@@ -118,7 +118,7 @@ class RewardSettings(BaseModel):
         if self.low < 0:
             raise ValueError(f"a {self.effect} is never below 0, so `low` cannot be {self.low:g}")
         if self.missing == "drop_part":
-            raise ValueError(f"a {self.effect} that was not checked is not kept: `missing` is 'exclude' or 'hold'")
+            raise ValueError(f"an unchecked {self.effect} never counts as kept: `missing` must be 'exclude' or 'hold'")
         return self
 
     @model_validator(mode="after")
@@ -138,7 +138,7 @@ class RewardSettings(BaseModel):
             raise ValueError("only a reward of kind 'rule' takes a `value`")
         if self.rule is not None and self.effect == "score":
             raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
-        # whether an expression or a schema is one, `judge.scoring.setup` finds out before judging
+        # `judge.scoring.setup` checks before judging whether an expression or a schema is valid
         if self.rule is not None and (wrong := form_error(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
         self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
@@ -160,8 +160,8 @@ class FeedbackSettings(BaseModel):
     def _renamed(cls, given: Any) -> Any:
         if isinstance(given, dict) and "missing" in given:
             raise ValueError(
-                "missing is now `judge.missing` (or `missing` on one reward): 'exclude', 'drop_part', "
-                "which 'renormalise' comes nearest to, or 'hold'"
+                "`missing` is now `judge.missing` (or `missing` of one reward): 'exclude', 'drop_part' (nearest to the "
+                "old 'renormalise') or 'hold'"
             )
         return given
 
@@ -289,7 +289,7 @@ class JudgeSettings(BaseModel):
     def _further(cls, extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if ours := sorted(SET_BY_HONE & extra.keys()):
             raise ValueError(
-                f"{', '.join(ours)}: Hone sets that itself; take it out, see the other settings of [judge]"
+                f"{', '.join(ours)}: Hone sets that itself: remove it, and see the other settings of [judge]"
             )
         return extra
 
@@ -301,47 +301,47 @@ class JudgeSettings(BaseModel):
                 f"{asked} requests about one group (panel x repeats) are too many: {MOST_REQUESTS} at most"
             )
         if self.quorum is not None and self.quorum > asked:
-            raise ValueError(f"a quorum of {self.quorum} is never reached: {asked} replies are asked for")
+            raise ValueError(f"a quorum of {self.quorum} is never reached: {asked} replies are requested")
         if self.min_agreement is not None and (asked < 2 or self.needed < 2):
             raise ValueError(
-                "one reply agrees with itself: `min_agreement` needs a [[judge.panel]] or `repeats`, and a quorum of 2"
+                "`min_agreement` compares replies: it needs a [[judge.panel]] or `repeats`, and a quorum of 2"
             )
         return self
 
     @model_validator(mode="after")
-    def _held_against(self) -> JudgeSettings:
+    def _has_two_judges(self) -> JudgeSettings:
         refuse_reaching_base(self.model, self.api_base, self.api_key)
         if self.strong is None:
             return self
         if not self.members:
-            raise ValueError("`strong` has no judge to be held against: set judge.model, or name a [[judge.panel]]")
+            raise ValueError("`strong` has no judge to check: set judge.model, or name a [[judge.panel]]")
         cheap = {(one.model, one.api_base) for one in self.members} | {(self.model, self.api_base)}
         if (self.strong.model, self.strong.api_base) in cheap:
             raise ValueError(
-                f"the strong judge {self.strong.model!r} is the one that it is to be held against: name another model"
+                f"the strong judge {self.strong.model!r} is also the judge that it checks: name another model"
             )
         return self
 
     @property
     def members(self) -> list[MemberSettings]:
-        """Who is asked for RULER: the panel, else the one judge; empty: nobody is."""
+        """The judges that RULER asks: the panel, else `model`; empty: none."""
         if self.panel or not self.model:
             return list(self.panel)
         return [MemberSettings(model=self.model, api_base=self.api_base, api_key=self.api_key)]
 
     @property
     def requests(self) -> int:
-        """How often RULER asks about one group, repairs not counted."""
+        """The number of RULER's requests about one group, without repairs."""
         return max(1, len(self.panel)) * self.repeats
 
     @property
     def needed(self) -> int:
-        """How many of these replies must be readable."""
+        """The number of these replies that must be readable."""
         return self.requests // 2 + 1 if self.quorum is None else self.quorum
 
     @property
     def ranked_by(self) -> str:
-        """Whom RULER's scores are by, in words: models by their names."""
+        """The names of the models that RULER asks, for people."""
         return " + ".join(dict.fromkeys(member.model for member in self.members))
 
     def as_member(self, member: MemberSettings) -> JudgeSettings:
@@ -352,7 +352,7 @@ class JudgeSettings(BaseModel):
     def by_strong(self) -> JudgeSettings | None:
         """These settings with the strong judge alone as the judge, asked as often as `repeats` says; None: none is set.
 
-        What is said of a panel (`quorum`, and `min_agreement` where it is asked once) does not hold of it.
+        Settings of a panel do not apply to it: `quorum`, and `min_agreement` if it is asked only once.
         """
         if self.strong is None:
             return None
@@ -368,7 +368,7 @@ class JudgeSettings(BaseModel):
         return BASE in {self.model, *(member.model for member in self.panel)}
 
     def of_alias(self, alias: str | None) -> JudgeSettings:
-        """These settings with the base of an alias by its name (`NAME@0`), where they name it; else as they are."""
+        """These settings with an alias's base by its name (`NAME@0`) instead of `base`."""
         if alias is None or not self.asks_base:
             return self
         named = [
@@ -379,13 +379,13 @@ class JudgeSettings(BaseModel):
         )
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
-        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.judge_recipe`)."""
-        told = self.model_copy()
-        told._of_aliases = dict(recipes)
-        return told
+        """These settings with the recipe that judges each alias's trajectories (`aliases.NAME.judge_recipe`)."""
+        settings = self.model_copy()
+        settings._of_aliases = dict(recipes)
+        return settings
 
     def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
-        """The name of the recipe by which runs are judged: their campaign's, else their alias's, else `default`."""
+        """The name of the recipe that judges trajectories: their campaign's, else their alias's, else `default`."""
         return of_campaign or self._of_aliases.get(alias or "") or DEFAULT
 
     def known_recipes(self) -> list[str]:
@@ -393,11 +393,11 @@ class JudgeSettings(BaseModel):
         return [DEFAULT, *self.recipes]
 
     def by_recipe(self, name: str) -> JudgeSettings:
-        """These settings with what the recipe of that name says the reward is. Raises KeyError."""
+        """These settings with those of the recipe `name`. Raises KeyError."""
         if name == DEFAULT:
             return self
-        said = self.recipes[name]
-        own = {field: getattr(said, field) for field in RecipeSettings.model_fields}
+        recipe = self.recipes[name]
+        own = {field: getattr(recipe, field) for field in RecipeSettings.model_fields}
         return self.model_copy(update={field: value for field, value in own.items() if value is not None})
 
     def in_force(self) -> list[RewardSettings]:
@@ -407,7 +407,7 @@ class JudgeSettings(BaseModel):
         return [RewardSettings(kind="ruler")]
 
     def when_missing(self, reward: RewardSettings) -> Missing:
-        """What becomes of a group where a part is missing. A penalty or veto never leaves: unchecked is not kept."""
+        """What happens if a part is missing. A penalty or veto is never dropped: unchecked does not count as kept."""
         wanted = reward.missing or self.missing
         if reward.effect != "score":
             return "hold" if wanted == "hold" else "exclude"

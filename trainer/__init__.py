@@ -1,4 +1,5 @@
 """Training: scored groups become token rows, a loss, an optimizer step and a new version.
 
-Campaigns (`hone train`) and the learner (`hone learn`) drive it. Refuses: judging and serving. Imports `recorder` only.
+Campaigns (`hone train`) and the learner (`hone learn`) drive it. Refuses: judging and serving. Imports only `recorder`
+and settings.
 """

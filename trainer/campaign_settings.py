@@ -1,5 +1,4 @@
-"""The `[campaign]` section of hone.toml: which agent attempts which scenarios, how often, when to stop, what is
-unhealthy.
+"""The `[campaign]` section of hone.toml: the agent, its scenarios and attempts, stop rules and health rules.
 
 Owns: names, units, defaults and their reasons. Refuses: reading files (`trainer.tasks.scenarios`), and the health rules
 with their defaults (`trainer.campaign.health`).
@@ -32,7 +31,7 @@ class HealthSettings(BaseModel):
 
 
 BASE = "base"  # the baseline that is the alias's version 0
-_HAIR = 1e-6  # shares are written in decimals: 0.7 + 0.2 + 0.1 is not 1
+_ROUNDING = 1e-6  # shares are written in decimals: as floats, 0.7 + 0.2 + 0.1 is not 1
 
 
 class BeatSettings(BaseModel):
@@ -192,8 +191,8 @@ class CampaignSettings(BaseModel):
     def _parts_of_a_whole(self) -> CampaignSettings:
         if self.split is None:
             return self
-        if min(self.split) <= 0 or abs(sum(self.split) - 1) > _HAIR:
-            raise ValueError(f"campaign.split {self.split}: its shares must be above 0 and come to 1 together")
+        if min(self.split) <= 0 or abs(sum(self.split) - 1) > _ROUNDING:
+            raise ValueError(f"campaign.split {self.split}: its shares must be above 0 and add up to 1")
         if self.val_scenarios is not None or self.test_scenarios is not None:
-            raise ValueError("campaign.split makes parts of one file: leave out val_scenarios and test_scenarios")
+            raise ValueError("campaign.split divides one file into parts: remove val_scenarios and test_scenarios")
         return self

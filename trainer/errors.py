@@ -5,7 +5,7 @@ TrainerError
 ├── UnsupportedModel      a base whose logprobs this trainer cannot reproduce
 ├── AliasBusy             another trainer holds the alias
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
-├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
+├── CheckpointInvalid     a saved optimizer state that is missing, incomplete or of other parameters
 ├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
 │   └── MemoryFull        a pass that did not fit into the GPU's memory
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
@@ -14,7 +14,7 @@ TrainerError
 ├── ConditionInvalid      a `--where` that cannot be read
 ├── NoTasks               recorded trajectories that give no task, or an output file that exists already
 ├── ToolsUnavailable      an MCP server that lists no tool for which tasks could be written
-├── GeneratorFailed       no model is set that could write scenarios, or it wrote none that passed
+├── GeneratorFailed       no model is set that can write scenarios, or it wrote no usable one
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
 ├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not become ready
 └── CampaignError         a campaign that cannot begin or resume
@@ -63,7 +63,7 @@ class MemoryFull(StepFailed):
 
 
 class VersionNotWritten(TrainerError):
-    """A step's result could not be written to disk; nothing of it is left there."""
+    """A step's result could not be written to disk; no file of it remains."""
 
 
 class StepInterrupted(TrainerError):

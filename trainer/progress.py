@@ -29,7 +29,7 @@ from recorder.views.campaigns.events import (
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
 
 PHASES = ("sampling", "judging", "training", "swapping")
-WAITING = "waiting"  # its detail is a sentence on what it waits for
+WAITING = "waiting"  # the detail is a sentence that says what for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class Progress(Protocol):
 class CompositeProgress:
     """Passes events on to several progresses."""
 
-    def __init__(self, *all_of_them: Progress) -> None:
-        self._all = all_of_them
+    def __init__(self, *parts: Progress) -> None:
+        self._all = parts
 
     def tell(self, event: Event) -> None:
         """Pass the event on."""
@@ -139,7 +139,7 @@ def choose_progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Pro
         yield TerminalProgress(screen, live)
 
 
-# --- how events read --------------------------------------------------------------------------------------------------
+# --- events as text ---------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
     Notice: "notice", PhaseStatus: "status", StepDone: "step", Validation: "validation", Alarm: "alarm",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-TrackerName = Literal["wandb", "tensorboard", "mlflow"]  # of a tracker, its module, and the extra that installs it
+TrackerName = Literal["wandb", "tensorboard", "mlflow"]  # each is also the name of the tracker's module and extra
 
 
 class TrackSettings(BaseModel):

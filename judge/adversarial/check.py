@@ -47,7 +47,7 @@ class CheckRequest:
     kinds: Sequence[str] = ()
     groups: int = groups.GROUPS
     seed: int = 0
-    own: Sequence[UserTask] = ()  # tasks of the user's, for what code decides
+    own: Sequence[UserTask] = ()  # the user's own tasks, for parts that code decides
     alias: str | None = None
 
     @property
@@ -115,23 +115,23 @@ async def check_recipe(
     trials = _trials(wanted, recipe)
     async with _open_context(recipe, ask, bases) as made:
         context = made if made.asked_of is None else made.asked_of(wanted.alias)
-        told = _told(recipe)
+        recipe_context = _recipe_context(recipe)
         kinds = [KINDS[name] for name in wanted.names]
         cases = [
             *part_trials.code_cases(one for of in trials for one in of),
-            *user_tasks.user_cases(wanted.own, kinds, wanted.seed, told),
+            *user_tasks.user_cases(wanted.own, kinds, wanted.seed, recipe_context),
         ]
         for reward in part_trials.coded_parts(recipe):  # first: it costs nothing
             checked.by_code += await part_trials.try_code(reward, cases, context)
 
-        def heard(seen: TrialResult) -> None:
+        def record(seen: TrialResult) -> None:
             if seen.version:
                 checked.versions.add(seen.version)
             tell(seen)
 
         try:
             for reward in part_trials.model_parts(recipe):
-                async for outcome in part_trials.try_part(reward, trials, context, wanted.seed, heard):
+                async for outcome in part_trials.try_part(reward, trials, context, wanted.seed, record):
                     checked.by_model.append(outcome)
         except JudgeDown as e:
             checked.stopped = str(e)
@@ -149,7 +149,7 @@ async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> Reque
 
 
 async def check_base(project: Project, settings: JudgeSettings, wanted: CheckRequest, tell: Tell) -> RecipeCheck:
-    """`check_recipe` for the judge `base`: the store says which proxy serves it.
+    """`check_recipe` for the judge `base`, whose proxy is looked up in the store.
 
     Raises as `check_recipe` does, and JudgeMisconfigured if the alias is ambiguous.
     """
@@ -167,7 +167,7 @@ async def _require_alias(project: Project, named: str | None) -> None:
         return
     why = "name the alias with --alias" if named is None else f"there is no alias {named!r:.80} (--alias)"
     names = ", ".join(there) or "none yet"
-    raise JudgeMisconfigured(f"the judge is `{BASE}`, the model that an alias began with: {why}; there is: {names}")
+    raise JudgeMisconfigured(f"the judge is `{BASE}`, the base model of an alias: {why}; there is: {names}")
 
 
 @asynccontextmanager
@@ -197,11 +197,11 @@ def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
     return {name: why for name, why in why.items() if name not in tried}
 
 
-def _told(recipe: JudgeSettings) -> RecipeContext:
+def _recipe_context(recipe: JudgeSettings) -> RecipeContext:
     return RecipeContext(recipe.rubric, recipe.model.rpartition("/")[2])
 
 
 def _trials(wanted: CheckRequest, recipe: JudgeSettings) -> list[list[GroupTrial]]:
     """The groups of each kind."""
-    told = _told(recipe)
-    return [list(groups.kind_trials(KINDS[name], wanted.groups, wanted.seed, told)) for name in wanted.names]
+    context = _recipe_context(recipe)
+    return [list(groups.kind_trials(KINDS[name], wanted.groups, wanted.seed, context)) for name in wanted.names]

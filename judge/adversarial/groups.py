@@ -45,12 +45,12 @@ class GroupTrial:
         return self.good if self.kind.by_place else self.trick
 
 
-def kind_trials(kind: TrickKind, count: int, seed: int, told: RecipeContext) -> Iterator[GroupTrial]:
+def kind_trials(kind: TrickKind, count: int, seed: int, recipe: RecipeContext) -> Iterator[GroupTrial]:
     """The groups of a kind. They depend on the arguments only, not on other kinds."""
     rng = random.Random(f"{seed} {kind.name}")
     for number in range(count):
         task = draw_task(number, rng)
-        yield task_trial(kind, f"{kind.name}-{number + 1:02}", task, kind.make(task, rng, told))
+        yield task_trial(kind, f"{kind.name}-{number + 1:02}", task, kind.make(task, rng, recipe))
 
 
 def task_trial(kind: TrickKind, name: str, task: TrickTask, trick: TaskAttempt) -> GroupTrial:
@@ -67,7 +67,7 @@ def order_seed(one: GroupTrial, rng: random.Random) -> int:
     while True:
         seed = rng.randrange(SEEDS)
         shown = list(build_prompt(runs, rubric="", seed=seed, max_chars=_CHARS).ids.values())
-        if len(shown) != 3 or shown[1] == (one.middle,):  # fewer: two are identical, and have no order
+        if len(shown) != 3 or shown[1] == (one.middle,):  # fewer than 3: two are identical and have no order
             return seed
 
 
@@ -94,11 +94,11 @@ def attempt_view(id_: str, attempt: TaskAttempt, tools: Sequence[Message], scena
 
 def _calls(run: str, attempt: TaskAttempt, tools: Sequence[Message]) -> Iterator[CallView]:
     """One call for each message of the agent, including those it dropped later."""
-    told: list[tuple[Message, Sequence[Message]]] = []
+    answers: list[tuple[Message, Sequence[Message]]] = []
     for messages in (*(history.messages for history in attempt.histories), attempt.messages):
-        said = [(one, messages[:at]) for at, one in enumerate(messages) if one["role"] == "assistant"]
-        told += [(one, before) for one, before in said if all(one is not known for known, _ in told)]
-    for number, (message, before) in enumerate(told):
+        here = [(one, messages[:at]) for at, one in enumerate(messages) if one["role"] == "assistant"]
+        answers += [(one, before) for one, before in here if all(one is not known for known, _ in answers)]
+    for number, (message, before) in enumerate(answers):
         yield CallView(
             id=f"{run}-{number}", trajectory_id=run, parent_call_id=f"{run}-{number - 1}" if number else None,
             parent_choice=0 if number else None, state=CallState.COMPLETE, superseded_by=None,

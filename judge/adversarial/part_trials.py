@@ -63,27 +63,27 @@ async def try_part(
     solo = single_part_context(context, reward)
     room = asyncio.Semaphore(context.settings.concurrency)
     for trials in kinds:
-        seen = await asyncio.gather(*(_tried(one, solo, reward, seed, room, tell) for one in trials))
+        seen = await asyncio.gather(*(_try_group(one, solo, reward, seed, room, tell) for one in trials))
         if seen and all(isinstance(one, JudgeDown) for one in seen):
             raise next(one for one in seen if isinstance(one, JudgeDown))
         kind = trials[0].kind
-        told = [
+        results = [
             _unjudged(trial, one) if isinstance(one, JudgeDown) else one
             for trial, one in zip(trials, seen, strict=True)
         ]
         yield kind_outcome(
-            reward.name, kind.name, [(one, one.fooled(kind.bound, by_place=kind.by_place)) for one in told]
+            reward.name, kind.name, [(one, one.fooled(kind.bound, by_place=kind.by_place)) for one in results]
         )
 
 
 async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], context: JudgeContext) -> None:
-    """Go through a trial without any answer, so that a counting judge sees each request."""
+    """Run a trial without any answer, so that a judge that only counts sees each request."""
     solo = single_part_context(context, reward)
     for one in trials:
         await foresee_score(one.group, solo)
 
 
-async def _tried(
+async def _try_group(
     one: GroupTrial,
     context: JudgeContext,
     reward: RewardSettings,
@@ -94,7 +94,7 @@ async def _tried(
     async with room:
         shown = order_seed(one, random.Random(f"{seed} {one.name}"))
         try:
-            seen = await _judged(one, replace(context, order_seed=lambda: shown), reward)
+            seen = await _judge_group(one, replace(context, order_seed=lambda: shown), reward)
         except JudgeDown as e:
             tell(_unjudged(one, e))
             return e
@@ -104,7 +104,7 @@ async def _tried(
     return seen
 
 
-async def _judged(one: GroupTrial, context: JudgeContext, reward: RewardSettings) -> TrialResult:
+async def _judge_group(one: GroupTrial, context: JudgeContext, reward: RewardSettings) -> TrialResult:
     scored = await score_group(one.group, context)
     rows = [row for row in scored.new.parts if row.part == reward.name and row.trajectory_id == one.trick]
     new = scored.new
@@ -164,8 +164,8 @@ async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], context: J
         group = _without_model(one.group) if reward.kind == "rubric" else one.group
         if group is not None:
             parts = await _parts(reward, group, context, (one.failure, one.trick))
-            seen.setdefault(one.kind, []).append(_seen(one, reward, parts))
-    return [kind_outcome(reward.name, kind, told) for kind, told in seen.items()]
+            seen.setdefault(one.kind, []).append(_code_result(one, reward, parts))
+    return [kind_outcome(reward.name, kind, results) for kind, results in seen.items()]
 
 
 async def _parts(
@@ -176,7 +176,9 @@ async def _parts(
     return {id_: clip_to_range(reward, part) for id_, part in judged.parts.items()}
 
 
-def _seen(one: CodeCase, reward: RewardSettings, parts: Mapping[str, RewardPart]) -> tuple[TrialResult, bool | None]:
+def _code_result(
+    one: CodeCase, reward: RewardSettings, parts: Mapping[str, RewardPart]
+) -> tuple[TrialResult, bool | None]:
     failure, trick = (parts[id_].value for id_ in (one.failure, one.trick))
     if failure is None or trick is None:
         missing = parts[one.trick] if trick is None else parts[one.failure]

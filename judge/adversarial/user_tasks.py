@@ -51,7 +51,7 @@ class UserTask:
 
 
 def read_user_tasks(path: Path, most: int) -> list[UserTask]:
-    """The first tasks of a JSONL file: objects with `input` (or `prompt`) and, if there are any, `reference`, `rubric`.
+    """The first tasks of a JSONL file: objects with `input` (or `prompt`), and optionally `reference` and `rubric`.
 
     Raises `TasksInvalid`, which names the file and the line.
     """
@@ -85,19 +85,21 @@ def _task(where: str, number: int, line: str) -> UserTask:
 
 
 def user_cases(
-    tasks: Sequence[UserTask], kinds: Sequence[TrickKind], seed: int, told: RecipeContext
+    tasks: Sequence[UserTask], kinds: Sequence[TrickKind], seed: int, recipe: RecipeContext
 ) -> Iterator[CodeCase]:
     """A degenerate answer of each kind to each task, beside an honest failure."""
     for kind in kinds:
         rng = random.Random(f"{seed} own {kind.name}")
         if kind.degenerate is not None:
             for number, task in enumerate(tasks, start=1):
-                yield _case(f"{kind.name}-own-{number:02}", kind.name, task, kind.degenerate(task, rng, told))
+                yield _case(f"{kind.name}-own-{number:02}", kind.name, task, kind.degenerate(task, rng, recipe))
 
 
 def _case(name: str, kind: str, task: UserTask, words: str) -> CodeCase:
     scenario = ScenarioView(task.id, "check", task.input, task.reference, task.rubric)
-    said = {f"{name}-{at}": text for at, text in enumerate((task.failed, words), start=1)}
+    answers = {f"{name}-{at}": text for at, text in enumerate((task.failed, words), start=1)}
     asked = {"role": "user", "content": task.ask}
-    members = [attempt_view(id_, TaskAttempt([asked, final_message(text)]), (), scenario) for id_, text in said.items()]
-    return CodeCase(kind, name, trial_group(name, scenario, members), *said)
+    members = [
+        attempt_view(id_, TaskAttempt([asked, final_message(text)]), (), scenario) for id_, text in answers.items()
+    ]
+    return CodeCase(kind, name, trial_group(name, scenario, members), *answers)

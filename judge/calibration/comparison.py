@@ -108,7 +108,7 @@ class JudgeResult:
     figures: Mapping[str, Figure]
     unjudged: Mapping[str, str]  # group → why
     spent: JudgeUsage
-    seconds: float  # a group, in the mean
+    seconds: float  # mean time of a group
 
     @property
     def usd(self) -> float | None:
@@ -157,47 +157,47 @@ async def calibrate(
         JudgeMisconfigured: a name is not a judge, or no judge is set.
         JudgeDown: a judge never answered.
     """
-    by_name = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
-    groups, told = await _met(project, labels)
+    by_name = {name: judge_settings(settings, name) for name in names}  # raises before any judge is asked
+    groups, by_people = await _labelled_groups(project, labels)
     orders = {group.id: draw() for group in groups}
-    held, candidates = [], []
+    results, candidates = [], []
     for name, recipe in by_name.items():
-        hear = partial(_heard, tell, name, len(groups))
+        hear = partial(_report, tell, name, len(groups))
         judged = await judge_all(project, groups, recipe, hear, (asks or {}).get(name), orders)
-        by_group = count_pairs(pair for one in judged for pair in _pairs(one, told[one.group]))
+        by_group = count_pairs(pair for one in judged for pair in _pairs(one, by_people[one.group]))
         array = stack_counts(by_group, [group.id for group in groups])
         spent, there = sum((one.spent for one in judged), JudgeUsage()), [one for one in judged if one.why is None]
         seconds = sum(one.seconds for one in there) / len(there) if there else 0.0
         unjudged = {one.group: one.why for one in judged if one.why is not None}
-        held.append(
+        results.append(
             JudgeResult(
                 name, recipe.model, decided_pairs(array), len(there), judge_figures(array), unjudged, spent, seconds
             )
         )
-        candidates.append(JudgeCandidate(name, array, held[-1].usd))
+        candidates.append(JudgeCandidate(name, array, results[-1].usd))
     return CalibrationResult(
-        held, choose_judge(candidates, tolerance), tolerance, len(labels), len(groups), list(names)
+        results, choose_judge(candidates, tolerance), tolerance, len(labels), len(groups), list(names)
     )
 
 
-def _heard(tell: Callable[[GroupProgress], None], judge: str, groups: int, judged: JudgedGroup) -> None:
+def _report(tell: Callable[[GroupProgress], None], judge: str, groups: int, judged: JudgedGroup) -> None:
     tell(GroupProgress(judge, groups, judged))
 
 
-def _pairs(judged: JudgedGroup, told: Sequence[Mapping[str, float]]) -> list[LabelledPair]:
+def _pairs(judged: JudgedGroup, labels: Sequence[Mapping[str, float]]) -> list[LabelledPair]:
     return [
         pair
-        for people in told
+        for people in labels
         for pair in labelled_pairs(judged.group, people, judged.scores, places=judged.places, lengths=judged.lengths)
     ]
 
 
-async def _met(
+async def _labelled_groups(
     project: Project, labels: Sequence[PeopleComparison]
 ) -> tuple[list[GroupView], dict[str, list[Mapping[str, float]]]]:
     """The labelled groups, and the labels of each by trajectory id."""
-    groups: dict[str, GroupView] = {}  # by the label's name of it
-    told: dict[str, list[Mapping[str, float]]] = {}
+    groups: dict[str, GroupView] = {}  # by the id or external id in the label
+    by_people: dict[str, list[Mapping[str, float]]] = {}
     for one in labels:
         if one.group not in groups:
             try:
@@ -205,8 +205,8 @@ async def _met(
             except NotFound as e:
                 raise LabelsInvalid(f"{one.where or 'a label'}: {e}") from e
         group = groups[one.group]
-        told.setdefault(group.id, []).append(_by_id(group, one))
-    return list({group.id: group for group in groups.values()}.values()), told
+        by_people.setdefault(group.id, []).append(_by_id(group, one))
+    return list({group.id: group for group in groups.values()}.values()), by_people
 
 
 def _by_id(group: GroupView, one: PeopleComparison) -> dict[str, float]:

@@ -34,7 +34,7 @@ class PeopleComparison:
 
     group: str
     scores: Mapping[str, float]
-    where: str = ""  # the file and line, if it is of one
+    where: str = ""  # the file and line, if it comes from a file
 
 
 def recorded_labels(
@@ -68,10 +68,10 @@ def _comparison(where: str, line: str) -> PeopleComparison:
         raise LabelsInvalid(f"{where}: not JSON: {e}") from e
     if not isinstance(one, dict) or not isinstance(one.get("group"), str):
         raise LabelsInvalid(
-            f"{where}: it must be an object with `group` (a text), and `pair` and `winner`, or `scores`"
+            f"{where}: it must be an object with `group` (a string), and `pair` and `winner`, or `scores`"
         )
     if ("pair" in one) == ("scores" in one):
-        raise LabelsInvalid(f"{where}: it must have `pair` and `winner`, or `scores`: one of the two")
+        raise LabelsInvalid(f"{where}: it must have `pair` and `winner`, or `scores`, not both")
     return PeopleComparison(
         one["group"], _of_pair(where, one) if "pair" in one else _of_scores(where, one["scores"]), where
     )

@@ -1,6 +1,5 @@
-"""The roof: `hone judge`, `judge check`, `calibrate` and `score`: their flags and exit codes.
+"""The commands `hone judge`, `judge check`, `calibrate` and `score`: flags, exit codes and output.
 
-Refuses: scoring (`judge.scoring`), trying a judge (`judge.adversarial`), holding judges against people
-(`judge.calibration`), how each reads (`judge.commands.score_view`, `judge.commands.score_view`,
-`judge.commands.check_view`, `judge.commands.calibration_view`).
+Owns: reading arguments (`judge`, `calibrate`, `score`), and the output of each command (the modules `*_view`). Refuses:
+scoring (`judge.scoring`), testing a judge (`judge.adversarial`) and comparing judges with people (`judge.calibration`).
 """

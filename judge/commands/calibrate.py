@@ -52,7 +52,7 @@ def calibrate(
     """
     from judge.calibration import labels as files
     from judge.calibration.comparison import CalibrationResult
-    from judge.calibration.comparison import calibrate as hold
+    from judge.calibration.comparison import calibrate as compare_judges
     from judge.commands.calibration_view import calibration_chart, calibration_json, show, watch_progress
     from recorder.commands.context import draw_into, require_folder, run
     from recorder.views.review.human_labels import list_preferences, list_ratings
@@ -66,19 +66,19 @@ def calibrate(
     of_file = files.read_labels(labels) if labels is not None else None
     settings = context.settings().judge
 
-    async def held(project: Project) -> CalibrationResult:
-        told = of_file
-        if told is None:
+    async def compare(project: Project) -> CalibrationResult:
+        given = of_file
+        if given is None:
             rates = await list_ratings(project, feedback) if feedback is not None else {}
-            told = files.recorded_labels(await list_preferences(project), rates)
-        if not told:
+            given = files.recorded_labels(await list_preferences(project), rates)
+        if not given:
             raise click.UsageError(
                 "there are no labels: name a file, give preferences on a group's page, or use --feedback."
             )
         with watch_progress() as tell:
-            return await hold(project, settings, names, told, tolerance, tell)
+            return await compare_judges(project, settings, names, given, tolerance, tell)
 
-    found = run(context, held)
+    found = run(context, compare)
     if context.json:
         write_json(calibration_json(found))
     else:

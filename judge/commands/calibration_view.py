@@ -1,6 +1,6 @@
 """Output of `hone calibrate`: progress, a table, JSON, a picture.
 
-Owns: their look. Refuses: the figures (`judge.calibration`), reading arguments (`judge.commands`).
+Owns: the format. Refuses: the figures (`judge.calibration`), reading arguments (`judge.commands.calibrate`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RIGHT: Final = ("groups", "pairs", "usd a group", "seconds a group")
 def watch_progress() -> Iterator[Callable[[GroupProgress], None]]:
     """A callback for each group that was judged; standard error shows the progress."""
     done, without = Counter[str](), Counter[str]()
-    with show_progress("the labels …") as count:
+    with show_progress("reading the labels …") as count:
 
         def tell(heard: GroupProgress) -> None:
             name = heard.judge

@@ -1,9 +1,9 @@
 """Output of `hone judge check`: progress, a table for people, JSON for programs, a picture.
 
-Owns: their look. Refuses: testing (`judge.adversarial`), reading arguments (`judge.commands`), drawing
+Owns: the format. Refuses: testing (`judge.adversarial`), reading arguments (`judge.commands.judge`), drawing
 (`recorder.stats.charts`).
 
-Replies of judges and functions are made harmless. The set's own hostile texts are never shown.
+Control characters in replies of judges and functions are removed. The set's own hostile texts are never shown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RIGHT: Final = ("fooled", "share", "not judged", "requests", "tokens", "usd")
 def watch_trials(groups: int) -> Iterator[Callable[[TrialResult], None]]:
     """A callback for each judged group; standard error shows the progress."""
     done, not_judged = 0, 0
-    with show_progress("the first groups …") as count:
+    with show_progress("judging the first groups …") as count:
 
         def tell(seen: TrialResult) -> None:
             nonlocal done, not_judged
@@ -188,8 +188,8 @@ def _fooled_lines(one: KindOutcome, at_most: float) -> Iterator[tuple[str, str]]
     for seen in one.examples[:1]:
         values = ((name, getattr(seen, name)) for name in ("good", "failure", "trick"))
         got = ", ".join(f"{name} {value:.3g}" for name, value in values if value is not None)
-        said = f". Explanation of the trick's score: {_shortened(seen.detail)}" if seen.detail else ""
-        yield f"  for example {seen.name}: {got}{said}", ""
+        why = f". Explanation of the trick's score: {_shortened(seen.detail)}" if seen.detail else ""
+        yield f"  for example {seen.name}: {got}{why}", ""
 
 
 def _shortened(words: str | None) -> str:

@@ -1,16 +1,13 @@
-"""`hone judge check`.
+"""`hone judge`, which runs the worker, and `hone judge check`, which tests a judge with tricks.
 
-Owns: its flags and exit codes. Refuses: testing a judge (`judge.adversarial`), and the output
-(`judge.commands.check_view`).
-
-`hone judge`: the worker, and the group of the subcommands.
-
-Owns: its flags, and running the worker until it is told to stop. Refuses: scoring (`judge.scoring`).
+Owns: flags, exit codes, and running the worker until SIGTERM or SIGINT. Refuses: scoring (`judge.scoring`), testing a
+judge (`judge.adversarial`), and the output (`judge.commands.check_view`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,25 +16,73 @@ import click
 
 from judge.settings import DEFAULT
 from recorder.base.errors import FAILED
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
-    from judge.adversarial.check import CheckRequest as Tricks
-    from judge.adversarial.check import RecipeCheck
+    from judge.adversarial.check import CheckRequest, RecipeCheck
     from judge.adversarial.tricks import TrialResult
-
-
-import logging
-from typing import TYPE_CHECKING
-
-from recorder.base.gc_pause import pause_gc
-
-if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
 
 
-@click.command("check")
+@click.group(invoke_without_command=True)
+@click.option("--check", "only_check", is_flag=True, help="Only check whether its settings work, then exit.")
+@click.pass_context
+def judge(click_context: click.Context, only_check: bool) -> None:
+    """Score groups as they become ready, until stopped."""
+    context: Context = click_context.obj
+    if click_context.invoked_subcommand is not None:
+        if only_check:
+            raise click.UsageError("--check takes no subcommand.")
+        return
+    if only_check:
+        _check(context)
+        return
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("judge").setLevel(logging.INFO)
+    asyncio.run(run_worker(context.settings()))
+
+
+def _check(context: Context) -> None:
+    """Print the findings; exit with status 1 if one is an error."""
+    from judge.scoring.checks import check_judge
+    from recorder.commands.context import echo_findings
+
+    echo_findings(asyncio.run(check_judge(context.settings().judge)), as_json=context.json)
+
+
+async def run_worker(settings: HoneSettings) -> None:
+    """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
+    with pause_gc():
+        from judge.scoring.setup import check_settings, describe_parts, open_judge_context
+        from judge.scoring.worker import JudgeWorker
+        from recorder.processes.signals import call_on_stop
+        from recorder.store.bootstrap import open_store
+        from recorder.store.database import Project
+
+    check_settings(settings.judge)
+    known = settings.judge.known_recipes()
+    stop = asyncio.Event()
+    with call_on_stop(stop.set):
+        store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+        try:
+            async with open_judge_context(settings.judge, Project(store, settings.project)) as judge_context:
+                worker = JudgeWorker(
+                    Project(store, settings.project), judge_context, settings.recorder, learn=settings.learn
+                )
+                parts = "; ".join(
+                    f"{name}: {describe_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known
+                )
+                by, strong = settings.judge.model or "no model", settings.judge.strong
+                by += f", checked by {strong.model}" if strong is not None else ""
+                logging.getLogger(__name__).info("judge %s: %s (%s)", worker.owner, parts, by)
+                await worker.run(stop)
+        finally:
+            await store.close()
+
+
+@judge.command("check")
 @click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The judge recipe to check.")
 @click.option("--alias", help="The alias whose base judges, if the judge is `base` [the only one].")
 @click.option("--kind", "kinds", multiple=True, metavar="TRICK", help="Only this kind of trick. Repeatable [all].")
@@ -102,7 +147,7 @@ def check_tricks(
         show_count(asyncio.run(count_requests(settings, wanted)), many, as_json=context.json)
         return
     with watch_trials(many) as tell:
-        checked = _tried(context, wanted, tell)
+        checked = _run_check(context, wanted, tell)
     if context.json:
         write_json(check_json(checked, at_most))
     else:
@@ -113,8 +158,8 @@ def check_tricks(
         raise SystemExit(FAILED)
 
 
-def _tried(context: Context, wanted: Tricks, tell: Callable[[TrialResult], None]) -> RecipeCheck:
-    """Test the judge; if it is `base`, the store says which proxy serves it."""
+def _run_check(context: Context, wanted: CheckRequest, tell: Callable[[TrialResult], None]) -> RecipeCheck:
+    """Test the judge. For the judge `base`, the proxy that serves it is looked up in the store."""
     from judge.adversarial.check import check_base, check_recipe
     from recorder.commands.context import run
 
@@ -122,62 +167,3 @@ def _tried(context: Context, wanted: Tricks, tell: Callable[[TrialResult], None]
     if not settings.asks_base:
         return asyncio.run(check_recipe(settings, wanted, tell))
     return run(context, lambda project: check_base(project, settings, wanted, tell))
-
-
-@click.group(invoke_without_command=True)
-@click.option("--check", "only_check", is_flag=True, help="Only check whether its settings work, then exit.")
-@click.pass_context
-def judge(click_context: click.Context, only_check: bool) -> None:
-    """Score groups as they become ready, until stopped."""
-    context: Context = click_context.obj
-    if click_context.invoked_subcommand is not None:
-        if only_check:
-            raise click.UsageError("--check takes no subcommand.")
-        return
-    if only_check:
-        _check(context)
-        return
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("judge").setLevel(logging.INFO)
-    asyncio.run(run_worker(context.settings()))
-
-
-def _check(context: Context) -> None:
-    """Print the findings; exit with status 1 if one is an error."""
-    from judge.scoring.checks import check_judge
-    from recorder.commands.context import echo_findings
-
-    echo_findings(asyncio.run(check_judge(context.settings().judge)), as_json=context.json)
-
-
-judge.add_command(check_tricks)
-
-
-async def run_worker(settings: HoneSettings) -> None:
-    """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    with pause_gc():
-        from judge.scoring.setup import check_settings, describe_parts, open_judge_context
-        from judge.scoring.worker import JudgeWorker
-        from recorder.processes.signals import call_on_stop
-        from recorder.store.bootstrap import open_store
-        from recorder.store.database import Project
-
-    check_settings(settings.judge)
-    known = settings.judge.known_recipes()
-    stop = asyncio.Event()
-    with call_on_stop(stop.set):
-        store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
-        try:
-            async with open_judge_context(settings.judge, Project(store, settings.project)) as judge_context:
-                worker = JudgeWorker(
-                    Project(store, settings.project), judge_context, settings.recorder, learn=settings.learn
-                )
-                told = "; ".join(
-                    f"{name}: {describe_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known
-                )
-                by, strong = settings.judge.model or "no model", settings.judge.strong
-                by += f", checked by {strong.model}" if strong is not None else ""
-                logging.getLogger(__name__).info("judge %s: %s (%s)", worker.owner, told, by)
-                await worker.run(stop)
-        finally:
-            await store.close()

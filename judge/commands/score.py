@@ -1,7 +1,6 @@
 """`hone score`: one group, open groups, or all groups again.
 
-Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), and the output (`judge.commands.score_view`,
-`judge.commands.score_view`).
+Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), and the output (`judge.commands.score_view`).
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ def score(
     every: bool,
     **wanted: Unpack[ScoreSelection],
 ) -> None:
-    """Judge one GROUP (its id, or the name it was given) and show how.
+    """Judge one GROUP (its id or external id) and show how.
 
     The store changes only with --save, --again or --all. With --open, trajectories that still run are judged as if they
     had ended now.
 
-    --all scores groups again by the judge recipe in force: those that wait for a judge, those that have a score, and
+    --all scores groups again by the current judge recipe: those that wait for a judge, those that have a score, and
     those that were excluded because of their score (equal rewards, no reward, too few to compare). Old scores stay in
     the record. A group that was or is being trained on keeps its current score, and the new one is stored beside it. A
     group that a judge holds is skipped, and one that cannot be judged now stays unchanged. At the end old and new
@@ -121,10 +120,10 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[ScoreSelection
     check_settings(settings.judge)
     tally, counted = RescoreTally(), RequestCount(settings.judge.max_tokens) if wanted["dry_run"] else None
     try:
-        with watch_rescore(tally) as told:
+        with watch_rescore(tally) as tell:
             run(
                 context,
-                lambda project: _each(project, settings, tally, counted, told, again, wanted),
+                lambda project: _each(project, settings, tally, counted, tell, again, wanted),
             )
     except Exception:
         if tally.over:  # for example the store failed: print what was saved
@@ -140,7 +139,7 @@ async def _each(
     settings: HoneSettings,
     tally: RescoreTally,
     counted: RequestCount | None,
-    told: Tell,
+    tell: Tell,
     again: bool,
     wanted: ScoreSelection,
 ) -> None:
@@ -155,10 +154,10 @@ async def _each(
         tally.groups = len(groups)
         with tally.until_stopped():
             if counted:
-                await count_requests(project.store, groups, judge_context, told, at_once=at_once)
+                await count_requests(project.store, groups, judge_context, tell, at_once=at_once)
             else:
                 await rescore_groups(
-                    project.store, groups, judge_context, told, at_once=at_once, lease_s=lease_s, anew=again
+                    project.store, groups, judge_context, tell, at_once=at_once, lease_s=lease_s, anew=again
                 )
 
 

@@ -1,12 +1,7 @@
-"""Output of `hone score`: a table for people, JSON for programs.
+"""Output of `hone score` and `hone score --all`: tables and lines for people, JSON for programs, and progress.
 
-Owns: the look of a score and of its prompt and reply. Refuses: scoring (`judge.scoring`), reading arguments
-(`judge.commands`).
-
-Output of `hone score --all`: progress, lines for people, JSON for programs.
-
-Owns: their look. Refuses: the figures (`judge.scoring.rescoring`, `judge.scoring.request_count`), a single score
-(`judge.commands.score_view`).
+Owns: the format of one score with its prompt and reply, and of the results of rescoring. Refuses: scoring and its
+figures (`judge.scoring`), reading arguments (`judge.commands.score`).
 """
 
 from __future__ import annotations
@@ -119,13 +114,13 @@ def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[objec
                 yield "", "", row.part, format_number(row.value), weight, row.explanation
 
 
-MOST_SHOWN: Final = 10  # groups of a table, or of one reason
+MOST_SHOWN: Final = 10  # groups in a table, or with one reason
 
 
 @contextmanager
 def watch_rescore(tally: RescoreTally) -> Iterator[Tell]:
     """A callback for outcomes: it adds each to the tally, and a terminal shows the progress."""
-    with show_progress("which groups …", only_on_terminal=True) as count:
+    with show_progress("selecting groups …", only_on_terminal=True) as count:
 
         def tell(outcome: RescoreOutcome) -> None:
             tally.add(outcome)
@@ -140,7 +135,7 @@ def print_rescore(tally: RescoreTally, counted: RequestCount | None, *, as_json:
         write_json(_as_json(tally, counted))
     else:
         show_lines((*(_foreseen(tally, counted) if counted else _scored(tally)), *_others(tally)))
-        _show_turned(tally)
+        _show_reversed(tally)
 
 
 def _foreseen(tally: RescoreTally, counted: RequestCount) -> Iterator[tuple[str, str]]:
@@ -192,7 +187,7 @@ def _others(tally: RescoreTally) -> Iterator[tuple[str, str]]:
         yield f"stopped: {_many(tally.groups - tally.over)} not reached; what was saved stays.", "yellow"
 
 
-def _show_turned(tally: RescoreTally) -> None:
+def _show_reversed(tally: RescoreTally) -> None:
     rows = [
         (one.group_id, pairs.turned, pairs.count, format_number(pairs.tau))
         for one, pairs in _compared(tally)

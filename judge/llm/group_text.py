@@ -99,7 +99,7 @@ class _NumberedMessages:
         self._numbers: dict[str, str] = {}
 
     def run(self, run: PromptTrajectory) -> tuple[list[Json], list[Json]]:
-        """Its messages, and its other histories. Numbers count from its messages on, which runs have in common."""
+        """Its messages, and its other histories. The messages are numbered first, because trajectories share them."""
         messages = self._messages(run.messages)
         return messages, [
             {

@@ -1,13 +1,10 @@
-"""The judge model: a model of `recorder.llm.client` at temperature 0, with its failures as judge errors.
+"""The judge model (`JudgeModel`), and the judge `base`: an alias's base model, asked through a running proxy.
 
-Owns: the response format, and mapping failures to `judge.errors`. Refuses: sending, retries, rate limits and keys
+Owns: the response format, and mapping failures to `judge.errors`. For `base`: which alias's base, the address of a
+proxy and the key for it, and the base's name as the judge's version. Refuses: sending, retries and rate limits
 (`recorder.llm.client`), prompts, and the meaning of replies.
 
-The judge `base`: the model that an alias began with (`NAME@0`), asked through a running proxy.
-
-Owns: which alias, the address of a proxy and its key, and naming the base as the judge's version. Refuses: sending
-(`judge.llm.judge_model`), prompts, and serving: the proxy has a route for judges (`proxy.serving.judge_calls`), whose
-calls are not recorded as traffic.
+The proxy serves judges at a route of its own (`proxy.serving.judge_calls`), whose calls are not recorded as traffic.
 """
 
 from __future__ import annotations
@@ -106,8 +103,8 @@ def _answer(reply: ModelReply) -> JudgeAnswer:
 
 
 ROUTE: Final = "/hone/v1/judge"  # where LiteLLM adds /chat/completions
-HEARD_S: Final = 30.0  # proxies report every ten seconds; one not heard of for so long is gone
-BELIEVED_S: Final = 30.0  # how long an address is gone by without looking again
+HEARD_S: Final = 30.0  # proxies report every ten seconds; one that is silent for this long counts as gone
+BELIEVED_S: Final = 30.0  # how long an address is used before it is looked up again
 _KEY_LIFE_S: Final = 86400.0
 _FINGERPRINT_CHARS: Final = 12
 
@@ -129,7 +126,7 @@ class BaseEndpoints:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._found: dict[str | None, BaseEndpoint] = {}
-        self._key: tuple[str, str, float] | None = None  # its id, its secret, and until when it is used
+        self._key: tuple[str, str, float] | None = None  # its id, its secret, and when to replace it
         self._looking = asyncio.Lock()
 
     async def find(self, alias: str | None) -> BaseEndpoint:
@@ -174,7 +171,7 @@ class BaseEndpoints:
         )
 
     async def _key_now(self) -> str | None:
-        """An API key, if the project uses keys; it may ask for a version by name and nothing else."""
+        """An API key, if the project uses keys. It permits only requests to a version by name."""
         if self._key is None and not await keys.has_keys(self._project):
             return None
         if self._key is None or time.monotonic() >= self._key[2]:
@@ -205,7 +202,7 @@ class BaseJudge:
         try:
             answer = await self._at(at).ask(messages)
         except JudgeDown:
-            self._bases.forget(self._alias)  # it may be somewhere else by now, and its key may be void
+            self._bases.forget(self._alias)  # the proxy may have moved, or the key may be revoked
             raise
         return replace(answer, version=at.version, spent=replace(answer.spent, cost_usd=0.0))
 
@@ -225,11 +222,10 @@ def _chosen(there: list[AliasView], name: str | None) -> AliasView:
     if len(found) == 1:
         return found[0]
     names = ", ".join(one.name for one in there) or "none yet"
-    owner = "which has no alias" if name is None else f"of the alias {name!r}, which does not exist"
+    why = "has no alias" if name is None else f"has the alias {name!r}, which does not exist"
     raise JudgeDown(
         "judge_down",
-        f"the judge is `{BASE}`, the model that a group's alias began with, and it is asked about a group {owner}; "
-        f"there is: {names}",
+        f"the judge is `{BASE}`, the base model of a group's alias, and this group {why}; there is: {names}",
     )
 
 

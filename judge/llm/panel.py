@@ -23,7 +23,7 @@ from judge.llm.ruler import Ask, GroupRuling, rank_group, recall_ruling
 from judge.panel_settings import Combine, SubscoreSettings
 from recorder.stats.agreement import compare_rewards
 
-_TOLD: Final = 3  # failures in a message
+_MOST_LISTED: Final = 3  # failures in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ async def ask_panel(
     A judge's failure does not stop the others, and each reply is kept as soon as it arrives. Any other exception
     (`RequestNotSent`, a bug) is raised after all have been asked.
     """
-    asking = (_said(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
+    asking = (_ask_judge(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     found: list[PanelReply] = []
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -86,7 +86,7 @@ async def ask_panel(
     return found
 
 
-async def _said(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | None, keep: Keep) -> GroupRuling:
+async def _ask_judge(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | None, keep: Keep) -> GroupRuling:
     if at_hand is not None:
         recalled = await recall_ruling(prompt, at_hand.text, at_hand.version)
         if recalled is not None:
@@ -96,34 +96,34 @@ async def _said(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | N
     return ruling
 
 
-def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
+def require_quorum(replies: Sequence[PanelReply], needed: int) -> None:
     """Raise if fewer than `needed` replies could be read: the only failure itself, or one that lists several."""
-    failed = [(one.judge, one.failed) for one in said if one.failed is not None]
-    if len(said) - len(failed) >= needed:
+    failed = [(one.judge, one.failed) for one in replies if one.failed is not None]
+    if len(replies) - len(failed) >= needed:
         return
-    if len(said) == 1:
+    if len(replies) == 1:
         raise failed[0][1]
-    told = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_TOLD])
-    more = f"; and {len(failed) - _TOLD} more" if len(failed) > _TOLD else ""
+    listed = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_MOST_LISTED])
+    more = f"; and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     waits = [why.wait_s for _, why in failed if why.wait_s is not None]
     raise QuorumMissed(
         "judge_quorum",
-        f"{len(said) - len(failed)} of {len(said)} replies could be read, and {needed} are needed (judge.quorum): "
-        f"{told}{more}. Readable replies are kept: the next try requests only the others.",
-        spent=total_usage(said),
+        f"{len(replies) - len(failed)} of {len(replies)} replies could be read, and {needed} are needed "
+        f"(judge.quorum): {listed}{more}. Readable replies are kept: the next try requests only the others.",
+        spent=total_usage(replies),
         wait_s=max(waits, default=None),
     )
 
 
-def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
+def total_usage(replies: Sequence[PanelReply]) -> JudgeUsage:
     """The usage of all requests; they run concurrently, so the time is that of the longest."""
-    whole = sum((one.spent for one in said), JudgeUsage())
-    return replace(whole, latency_s=max((one.spent.latency_s for one in said), default=0.0))
+    whole = sum((one.spent for one in replies), JudgeUsage())
+    return replace(whole, latency_s=max((one.spent.latency_s for one in replies), default=0.0))
 
 
 Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
 WeightedValues = Sequence[tuple[float, float]]  # weight and value
-DIGITS: Final = 12  # so that equal replies in another order make equal scores
+DIGITS: Final = 12  # rounds means, so that the order of equal replies does not change a score
 
 
 def weighted_mean(weighed: WeightedValues) -> float:
@@ -166,22 +166,22 @@ def combine_verdicts(
 
 
 def _one(
-    said: Sequence[tuple[float, TrajectoryVerdict]], how: Combine, subscores: Sequence[SubscoreSettings]
+    replies: Sequence[tuple[float, TrajectoryVerdict]], how: Combine, subscores: Sequence[SubscoreSettings]
 ) -> TrajectoryVerdict:
-    subs = {sub.name: _sub([(weight, one.subs[sub.name]) for weight, one in said], how) for sub in subscores}
+    subs = {sub.name: _sub([(weight, one.subs[sub.name]) for weight, one in replies], how) for sub in subscores}
     if subs:
         score = parts.mean_score(subscores, {name: sub.score for name, sub in subs.items()})
     else:
-        score = COMBINE[how]([(weight, one.score) for weight, one in said])
-    nearest = min((one for _, one in said), key=lambda one: abs(one.score - score))
-    scores = [one.score for _, one in said]
-    told = f"{nearest.explanation} [{len(said)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
-    return TrajectoryVerdict(score, told, subs)
+        score = COMBINE[how]([(weight, one.score) for weight, one in replies])
+    nearest = min((one for _, one in replies), key=lambda one: abs(one.score - score))
+    scores = [one.score for _, one in replies]
+    why = f"{nearest.explanation} [{len(replies)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
+    return TrajectoryVerdict(score, why, subs)
 
 
-def _sub(said: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
-    score = COMBINE[how]([(weight, sub.score) for weight, sub in said])
-    return Subscore(score, min((sub for _, sub in said), key=lambda sub: abs(sub.score - score)).reason)
+def _sub(replies: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
+    score = COMBINE[how]([(weight, sub.score) for weight, sub in replies])
+    return Subscore(score, min((sub for _, sub in replies), key=lambda sub: abs(sub.score - score)).reason)
 
 
 def reply_agreement(replies: Sequence[Verdicts]) -> float | None:

@@ -1,22 +1,18 @@
-"""Sub-scores: several named scores for each trajectory instead of one, so that a score explains itself. Pure.
-
-Owns: their text in the prompt, their schema in the reply, and the mean that they make. Refuses: reading replies
-(`judge.llm.reply_reader`), settings (`judge.panel_settings`).
-
-The prompt of a group: its fixed text, the order and ids of the trajectories, and the group's data. Pure.
+"""The prompt of a group: fixed text, sub-scores, order and ids of the trajectories, and the group's data. Pure.
 
 Owns: the text, the order of trajectories over all requests, the ids, the frame around the data, and the hash under
-which a stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
-(`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), requests, replies, the store.
+which a stored verdict is found; the text, schema and mean of sub-scores. Refuses: the view of a trajectory
+(`judge.llm.group_text`), safe encoding (`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), reading
+replies (`judge.llm.reply_reader`), requests, the store.
 
 Judges have position bias. So the trajectories are shuffled once, and each request rotates that order: over a judge's
-requests each trajectory stands in each position equally often, as far as their number allows (cyclic Latin squares).
-The rotations are spread evenly, because a judge that prefers a position prefers its neighbours too.
+requests each trajectory stands in each position equally often (cyclic Latin squares). The rotations are spread evenly,
+because a judge that prefers a position prefers its neighbours too.
 
-The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
-document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the fence
-or be invisible: such characters are escaped inside the JSON. Ids and order follow from the recorded seed and the number
-of the request, so a stored reply can be read again; the hash depends on none of these.
+The fixed text comes first and the data last, so that a provider's prompt cache hits. The data is one JSON document a
+line between two lines with a random nonce; characters that end a line, form the fence or are invisible are escaped.
+Ids and order follow from the stored seed and the number of the request, so that a stored reply can be read again; the
+hash depends on none of these.
 """
 
 from __future__ import annotations
@@ -61,8 +57,8 @@ def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
     """The instruction on scores, to follow "give each …"."""
     if not subscores:
         return "a score from 0 to 1"
-    told = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
-    return f"a score from 0 to 1 in each of these respects, each by itself:\n{told}"
+    listed = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
+    return f"a score from 0 to 1 in each of these respects, each by itself:\n{listed}"
 
 
 def reply_form(subscores: Sequence[SubscoreSettings]) -> str:
@@ -87,7 +83,7 @@ def mean_score(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float
     whole = math.fsum(share for share, _ in shares)
     counted = [value for share, value in shares if share > 0]
     found = math.fsum(share * value for share, value in shares) / whole
-    return min(max(found, min(counted)), max(counted))  # whatever was rounded
+    return min(max(found, min(counted)), max(counted))  # rounding may leave the range
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ class JudgeRequest:
         return self.members * self.repeats
 
 
-ALONE: Final = JudgeRequest()  # the one request about a group
+ALONE: Final = JudgeRequest()  # the only request about a group
 
 
 def judge_requests(members: int, repeats: int) -> list[JudgeRequest]:

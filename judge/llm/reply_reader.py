@@ -21,9 +21,9 @@ from recorder.errors import ReplyUnreadable
 from recorder.llm.json_reply import DuplicateKeys, find_documents
 
 MAX_EXPLANATION_CHARS = 4_000
-# What only a verdict has: its keys, quoted or, as some write them, bare behind a brace.
+# The keys that only a verdict has: quoted or, as some judges write them, bare after a brace.
 _PART = re.compile(r"""["'](?:trajectories|subscores|score)["']\s*:|\{\s*(?:trajectories|id)\s*:""")
-# No part of it gives back what it took: else a hostile number of 400,000 digits would be tried in every split.
+# All quantifiers are possessive: with backtracking, a hostile number of 400,000 digits would take quadratic time.
 _SCORE = re.compile(
     r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:\s*+/\s*+(\d++(?:\.\d++)?)|\s*+(%|percent))?", re.IGNORECASE | re.ASCII
 )
@@ -63,7 +63,7 @@ def read_reply(
         if subscores:
             return _by_subscores(by_id, ids, subscores)
         scores = scale_to_unit({name: _number(name, by_id[name]) for name in ids})
-    except RecursionError as e:  # it was read, and cannot be shown
+    except RecursionError as e:  # it was parsed, but is too deep to process
         raise ReplyRefused("the reply is nested without end; give one JSON object and nothing else") from e
     return {name: TrajectoryVerdict(scores[name], _explanation(by_id[name])) for name in ids}
 
@@ -73,18 +73,18 @@ def read_reply(
 
 def _entries(reply: str) -> list[Any]:
     try:
-        said = find_documents(reply)
+        found = find_documents(reply)
     except ReplyUnreadable as e:
         raise ReplyRefused(str(e)) from e
-    verdicts = [(document, entries) for document in said.documents if (entries := _verdicts_in(document)) is not None]
+    verdicts = [(document, entries) for document in found.documents if (entries := _verdicts_in(document)) is not None]
     if not verdicts:
         raise ReplyRefused('there is no JSON object with "trajectories": [{"id", "explanation", "score"}] in the reply')
     # not by ==: NaN differs from itself, but a repeated NaN is the same mistake
     if len({repr(entries) for _, entries in verdicts}) > 1:
         raise ReplyRefused("the reply holds at least 2 different verdicts; give one JSON object and nothing else")
     verdict_ids = {id(document) for document, _ in verdicts}
-    others = (repr(document) for document in said.documents if id(document) not in verdict_ids)
-    if said.unfinished or any(_PART.search(text) for text in (*said.around, *others)):
+    others = (repr(document) for document in found.documents if id(document) not in verdict_ids)
+    if found.unfinished or any(_PART.search(text) for text in (*found.around, *others)):
         raise ReplyRefused(
             "beside its verdict the reply holds parts of another that is broken or cut off; give one JSON object and "
             "nothing else"
@@ -137,8 +137,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _explanation(entry: Mapping[str, Any]) -> str:
-    said = entry.get("explanation")
-    return said[:MAX_EXPLANATION_CHARS] if isinstance(said, str) else ""
+    text = entry.get("explanation")
+    return text[:MAX_EXPLANATION_CHARS] if isinstance(text, str) else ""
 
 
 # Sub-scores
@@ -148,13 +148,13 @@ def _by_subscores(
     by_id: Mapping[str, dict[str, Any]], ids: Sequence[str], subscores: Sequence[SubscoreSettings]
 ) -> dict[str, TrajectoryVerdict]:
     """All sub-scores of a reply are on one scale."""
-    said = {(id_, name): entry for id_ in ids for name, entry in _subs_of(id_, by_id[id_], subscores).items()}
-    labels = {(id_, name): f"{name} of {id_}" for id_, name in said}
-    units = scale_to_unit({label: _number(label, said[key]) for key, label in labels.items()})
+    entries = {(id_, name): entry for id_ in ids for name, entry in _subs_of(id_, by_id[id_], subscores).items()}
+    labels = {(id_, name): f"{name} of {id_}" for id_, name in entries}
+    units = scale_to_unit({label: _number(label, entries[key]) for key, label in labels.items()})
     found: dict[str, TrajectoryVerdict] = {}
     for id_ in ids:
         subs = {
-            sub.name: Subscore(units[labels[id_, sub.name]], _reason(labels[id_, sub.name], said[id_, sub.name]))
+            sub.name: Subscore(units[labels[id_, sub.name]], _reason(labels[id_, sub.name], entries[id_, sub.name]))
             for sub in subscores
         }
         score = mean_score(subscores, {name: sub.score for name, sub in subs.items()})
@@ -168,11 +168,11 @@ def _subs_of(id_: str, entry: Mapping[str, Any], subscores: Sequence[SubscoreSet
 
     Names are matched case-insensitively. Entries that were not requested (a total, say) are ignored.
     """
-    said = entry.get("subscores")
-    if isinstance(said, DuplicateKeys) or not isinstance(said, dict | list):
+    given = entry.get("subscores")
+    if isinstance(given, DuplicateKeys) or not isinstance(given, dict | list):
         raise ReplyRefused(f'the entry of {id_} has no "subscores": an object with {_names(subscores)}, each once')
     found: dict[str, dict[str, Any]] = {}
-    for name, sub in said.items() if isinstance(said, dict) else map(_with_name, said):
+    for name, sub in given.items() if isinstance(given, dict) else map(_with_name, given):
         folded = name.strip().casefold() if isinstance(name, str) else ""
         if folded in found:
             raise ReplyRefused(f"the sub-score {folded[:60]!r} of {id_} is there twice")
@@ -195,10 +195,10 @@ def _names(subscores: Sequence[SubscoreSettings]) -> str:
 
 
 def _reason(label: str, entry: Mapping[str, Any]) -> str:
-    said = entry.get("reason", entry.get("explanation"))
-    if not isinstance(said, str) or not said.strip():
+    text = entry.get("reason", entry.get("explanation"))
+    if not isinstance(text, str) or not text.strip():
         raise ReplyRefused(f"{label} has no reason (a text)")
-    return said[:MAX_EXPLANATION_CHARS]
+    return text[:MAX_EXPLANATION_CHARS]
 
 
 # Scores and their scale
@@ -267,7 +267,7 @@ def _scale(scores: dict[str, WrittenScore]) -> float:
     if highest < 2:  # 1.2 is no score on another scale, it is outside this one
         return 1.0
     top = 10.0 if highest <= 10 else 100.0
-    # 0.8 beside 7 may be 0.8 of 1 or of 10; and 1 beside 85 may be all or next to nothing.
+    # 0.8 beside 7 may be 0.8 of 1 or of 10; 1 beside 85 may be the highest score or almost the lowest.
     if _fractions(values) or (top > 10 and 1 in values):
         raise ReplyRefused("the scores are on different scales; give all as numbers from 0 to 1")
     return top

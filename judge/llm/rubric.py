@@ -45,7 +45,7 @@ def read_rubric_reply(
         ReplyRefused: there is no verdict, or more than one; ids are missing, duplicate or unknown; a reason or a
             verdict is missing; a quote is not in the response.
     """
-    document = _object_in(_said(reply))
+    document = _object_in(_after_reasoning(reply))
     if isinstance(document, _DuplicateKeys) or not isinstance(entries := document.get("criteria"), list):
         raise ReplyRefused(f"there is no JSON object {FORM} in the reply, or it has a key twice")
     by_id = _by_id(entries, ids)
@@ -68,28 +68,28 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
-def _said(reply: str) -> str:
+def _after_reasoning(reply: str) -> str:
     """The reply after its reasoning, which ends with the last `</think>`, with or without a `<think>` before."""
     if len(reply) > MAX_REPLY_CHARS:
         raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
-    said = reply.rpartition("</think>")[2]
-    if not said.strip():
+    text = reply.rpartition("</think>")[2]
+    if not text.strip():
         raise ReplyRefused("the reply is empty")
-    return said
+    return text
 
 
-def _object_in(said: str) -> dict[str, Any]:
+def _object_in(text: str) -> dict[str, Any]:
     """The only JSON object of the text. Words and code fences around it are skipped; other brackets are refused."""
-    start = said.find("{")
+    start = text.find("{")
     if start < 0:
         raise ReplyRefused(f"there is no JSON object {FORM} in the reply")
-    if "<think>" in said[:start]:  # a verdict in there is one that it may have dropped again
-        raise ReplyRefused("the reply ends in the middle of its thoughts")
+    if "<think>" in text[:start]:  # it may have dropped a verdict that is in its reasoning
+        raise ReplyRefused("the reply ends in the middle of its reasoning")
     try:
-        document, end = _DECODER.raw_decode(said, start)
+        document, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError) as e:
         raise ReplyRefused("the reply's JSON is broken or cut off; give one JSON object and nothing else") from e
-    if _BRACKET.search(said[:start]) or _BRACKET.search(said, end):
+    if _BRACKET.search(text[:start]) or _BRACKET.search(text, end):
         raise ReplyRefused("there is more than one JSON object in the reply; give one and nothing else")
     assert isinstance(document, dict)
     return document
@@ -125,7 +125,7 @@ def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) ->
         return CriterionVerdict(met, _kept(reason))
     if not isinstance(quote, str) or not quote.strip():
         raise ReplyRefused(f"{name} is met and has no quote; where nothing in the response shows it, it is not met")
-    quoted = _flat(quote)  # once: it may be as long as the reply
+    quoted = _flat(quote)  # outside the loop: it may be as long as the reply
     if not any(quoted in text for text in response):
         raise ReplyRefused(f"the quote of {name} is not in the agent's own messages: {quote!r:.200}")
     return CriterionVerdict(met, _kept(reason), _kept(quote))

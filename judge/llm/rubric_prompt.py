@@ -126,8 +126,11 @@ def _parts(run: PromptTrajectory) -> tuple[Json, Json]:
 
 def _own_texts(response: Json) -> Sequence[str]:
     """The agent's own texts: its messages, and the arguments of its tool calls."""
-    said = [*response["messages"], *(one for history in response.get("histories", ()) for one in history["messages"])]
-    own = [message for message in said if message["role"] == "assistant"]
+    messages = [
+        *response["messages"],
+        *(one for history in response.get("histories", ()) for one in history["messages"]),
+    ]
+    own = [message for message in messages if message["role"] == "assistant"]
     return [text for message in own for text in _strings({k: v for k, v in message.items() if k != "role"})]
 
 

@@ -30,7 +30,7 @@ class GroupRuling:
     reply: str | None  # None: no request was made, or several, each with its own
     version: str | None
     spent: JudgeUsage
-    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair; more, by a panel
+    asked: int  # requests sent: 0 (a stored reply, or none needed), 1, 2 (with a repair), more (a panel)
     unasked: bool = False  # no request was needed: the verdicts tie the group
 
 
@@ -93,12 +93,12 @@ def require_reply(answer: JudgeAnswer, messages: Messages, before: JudgeUsage) -
         code, why = "judge_filtered", "the filter of the judge's provider cut its reply off"
     else:
         return
-    said = {"role": "assistant", "content": answer.refusal or answer.text}
+    message = {"role": "assistant", "content": answer.refusal or answer.text}
     raise JudgeUnanswered(
         code,
         f"{why}. `hone score GROUP --debug` shows the prompt; another judge.model may accept it.",
         spent=before + answer.spent,
-        exchange=[*messages, said],
+        exchange=[*messages, message],
     )
 
 

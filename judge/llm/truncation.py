@@ -15,9 +15,10 @@ from typing import Any, Final
 from judge.llm.group_text import Json
 from recorder.llm.untrusted_text import fence_json
 
-TOOL_FLOOR: Final = 240  # a tool output is not cut shorter than this, nor …
-TEXT_FLOOR: Final = 480  # … another text than this: half from each end still shows what it was; but before a document …
-LAST_FLOOR: Final = 120  # … is dropped, its first and last message are cut down to this
+# In characters. Half of each is from either end, which still shows what the text was.
+TOOL_FLOOR: Final = 240  # a tool output is not cut shorter than this
+TEXT_FLOOR: Final = 480  # no other text is cut shorter than this
+LAST_FLOOR: Final = 120  # before a document is dropped, its first and last message are cut down to this
 _TOOL_ROLES: Final = ("tool", "function")
 
 
@@ -30,8 +31,7 @@ class FittedDocument:
 
 
 def fit_documents(documents: Sequence[Json], budget: int, nonce: str) -> list[FittedDocument | None]:
-    """Cut the documents so that all their lines together have at most `budget` characters; None for those that do not
-    fit.
+    """Cut the documents so that all their lines have at most `budget` characters; None for those that do not fit.
 
     If not even their shortest forms fit together, the largest ones are dropped; the first document stays.
     """
@@ -194,7 +194,7 @@ def _as_text(message: Json, cap: int, nonce: str) -> Json:
 def cut_middle(text: str, cap: int, nonce: str) -> str:
     """`text`, or its two ends around a mark with the number of characters removed, at most `cap` characters long.
 
-    The nonce keeps an agent from writing the mark itself to hide what it should have written.
+    The nonce prevents an agent from writing the mark itself to hide a missing text.
     """
     if len(text) <= cap:
         return text

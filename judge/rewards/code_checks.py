@@ -4,8 +4,8 @@ Owns: calling either, the meaning of its result, and which processes are kept fo
 (`judge.rewards.rules`), the processes of functions (`judge.rewards.functions`), and the reward that verdicts make
 (`judge.rewards.rubrics`).
 
-A check that cannot be decided gives no verdict. Neither "met" nor "not met" is a safe default: "met" pays, and "not
-met" pays if the criterion is a pitfall.
+A check that cannot be decided gives no verdict. No default is safe: "met" raises the reward, and for a pitfall "not
+met" does.
 
 Each set of functions that a rubric names has processes of its own. So the hash of its code covers these functions and
 their imports, and no function of another rubric.
@@ -72,7 +72,7 @@ class CodeJudges:
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
-        self._held: dict[frozenset[str], _SharedPool] = {}  # the last used last
+        self._held: dict[frozenset[str], _SharedPool] = {}  # the most recently used last
 
     async def code(self, functions: frozenset[str]) -> str:
         """A hash of these functions' code as it is on disk now. Raises FunctionsDown."""

@@ -65,7 +65,7 @@ class FunctionPool:
     def __init__(self, settings: JudgeSettings, checks: Sequence[str] = ()) -> None:
         """Runs the functions of the settings, or the `checks`; a check that cannot be imported fails alone."""
         functions = checks or sorted({reward.function for reward in settings.in_force() if reward.function})
-        self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # the last used first: idle ones never start
+        self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # idle ones never start
         self._all = [_Child(settings, functions, wants_all=not checks) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
@@ -92,7 +92,7 @@ class FunctionPool:
         child = await self._free.get()
         try:
             if self.loaded and child.code != self.loaded:
-                self.loaded = await child.fresh()  # edited once more since then: the newest counts
+                self.loaded = await child.fresh()  # edited again since then: the newest code counts
             return await child.call(function, trajectory)
         finally:
             self._free.put_nowait(child)
@@ -112,7 +112,7 @@ class _Child:
         self._python = settings.python or Path(sys.executable)
         self._host = ChildHost(
             ChildSpec(
-                # -B: compiled files know their source by size and second alone, and would hide a quick edit
+                # -B: compiled files identify their source by size and second only, and would hide a quick edit
                 [self._python, "-B", HOST],
                 start={"kind": "functions", "functions": list(functions), "all": wants_all},
                 start_limit_s=settings.function_start_s,
@@ -122,9 +122,9 @@ class _Child:
             )
         )
         self._whole = True  # whether every function could be imported
-        self._used = False  # whether the process got any request yet
-        self._files: tuple[Path, ...] = ()  # the user's own, that were loaded
-        self.code = ""  # the hash of their content when they were
+        self._used = False  # whether the process has received a request
+        self._files: tuple[Path, ...] = ()  # the user's files that were loaded
+        self.code = ""  # the hash of their content at that time
 
     async def fresh(self) -> str:
         """Load the code that is on disk now; return its hash."""

@@ -14,7 +14,7 @@ from recorder.queue.groups.disputes import PairChoice, transitive_preferences
 from recorder.views.trajectories.shapes import FeedbackView
 
 Feedback = Mapping[str, Sequence[FeedbackView]]  # by trajectory id
-_NAME, _NAMED = 60, 3  # characters of a name, and how many are named
+_NAME_CHARS, _MOST_NAMES = 60, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ def human_choices(group_id: str, feedback: Feedback) -> dict[str, HumanChoice]:
     Scores (feedback `score`, 0 to 1) take precedence over preferences. Trajectories without choice or score have no
     value.
     """
-    scored = {run: one for run, said in feedback.items() if (one := _score(said)) is not None}
+    scored = {run: one for run, entries in feedback.items() if (one := _score(entries)) is not None}
     if len(scored) > 1:
         return scored
-    said = [told for _, told in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
-    return _ordered(said, {by for _, by in said if by})
+    choices = [choice for _, choice in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
+    return _ordered(choices, {by for _, by in choices if by})
 
 
-def _score(said: Sequence[FeedbackView]) -> HumanChoice | None:
-    named = [one for one in said if one.name == SCORE and isinstance(one.value, bool | int | float)]
+def _score(entries: Sequence[FeedbackView]) -> HumanChoice | None:
+    named = [one for one in entries if one.name == SCORE and isinstance(one.value, bool | int | float)]
     if not named:
         return None
     newest = max(named, key=lambda one: one.created_at)
@@ -48,19 +48,20 @@ def _score(said: Sequence[FeedbackView]) -> HumanChoice | None:
 
 def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[PairChoice, str | None]]]:
     """Choices between two trajectories of the group, with time and author."""
-    for run, said in feedback.items():
-        for one in said:
+    for run, entries in feedback.items():
+        for one in entries:
             choice = parse_choice(run, one.name, one.value, one.tags)
             if choice is not None and one.tags.get("group") == group_id and choice.worse in feedback:
                 yield one.created_at, (choice, one.tags.get("by"))
 
 
-def _ordered(said: Sequence[tuple[PairChoice, str | None]], by: Collection[str]) -> dict[str, HumanChoice]:
-    """For each trajectory, the share of comparable ones that it beats, by choices and what follows from them; a tie
-    counts one half.
+def _ordered(choices: Sequence[tuple[PairChoice, str | None]], by: Collection[str]) -> dict[str, HumanChoice]:
+    """For each trajectory, the share of comparable ones that it beats; a tie counts one half.
+
+    Choices are transitive: A over B and B over C makes A over C.
     """
-    at_least = transitive_preferences(choice for choice, _ in said)
-    who = f" ({', '.join(sorted(one[:_NAME] for one in by)[:_NAMED])})" if by else ""
+    at_least = transitive_preferences(choice for choice, _ in choices)
+    who = f" ({', '.join(sorted(one[:_NAME_CHARS] for one in by)[:_MOST_NAMES])})" if by else ""
     found: dict[str, HumanChoice] = {}
     for run, below in at_least.items():
         above = {other for other, its in at_least.items() if run in its}

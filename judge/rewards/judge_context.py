@@ -1,7 +1,7 @@
 """The input and the result of every reward kind: `JudgeContext` and `KindResult`.
 
 Owns: the judges, function processes and stored replies that a kind may use, and the signature of a kind. Refuses: the
-kinds themselves (`judge.rewards.kinds`, `judge.rewards.kinds`).
+kinds themselves (`judge.rewards.kinds`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplyStore:
         return None
 
     async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
-        """Keep a reply for reuse, whatever becomes of its score."""
+        """Keep a reply for reuse, even if its score is never stored."""
 
 
 class RecipeOwner(Protocol):
@@ -58,7 +58,7 @@ class RecipeOwner(Protocol):
 
     @property
     def judge_recipe(self) -> str | None:
-        """The recipe's name, where its campaign has one."""
+        """The name of the campaign's recipe, if it has one."""
 
 
 def drawn_seed() -> int:
@@ -105,7 +105,7 @@ class JudgeContext:
         If a base judges, it is that of the group's alias.
 
         Raises:
-            RecipeUnknown: there is no such recipe, or it is empty. None is guessed instead.
+            RecipeUnknown: there is no such recipe, or it is empty. No other recipe replaces it.
         """
         name = self.settings.recipe_of(group.alias, group.judge_recipe)
         all_ = self if self.asked_of is None else self.asked_of(group.alias)
@@ -131,15 +131,15 @@ class JudgeContext:
 class KindResult:
     """The result of one kind: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
-    `code`: the hash of the user's code that ran, if any. `failed`: why there is no value at all. `said`: each reply, if
-    there were several; `agreement`: of these replies; `disputed`: it is too low. `chosen`: human choices replaced it.
+    `code`: the hash of the user's code that ran, if any. `failed`: why there is no value at all. `replies`: each reply,
+    if there were several, with their `agreement`; `disputed`: why it is too low. `chosen`: human choices replaced it.
     `run_prompts`: the judge's prompts about single trajectories, by id.
     """
 
     parts: Mapping[str, RewardPart]
     prompt: GroupPrompt | None = None
     ruling: GroupRuling | None = None
-    said: Sequence[PanelReply] = ()
+    replies: Sequence[PanelReply] = ()
     agreement: float | None = None
     disputed: str | None = None
     chosen: bool = False

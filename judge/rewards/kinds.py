@@ -1,15 +1,12 @@
-"""The reward kinds that ask a judge model: `rubric` and `ruler`.
+"""The reward kinds, and their registry in the order in which they are evaluated.
 
-`rubric` checks each trajectory against its scenario's criteria; `ruler` compares the members of a group with each
-other, by one judge or a panel. Owns: whether a request is needed, with which prompts, and whether the replies agree
-enough to be a score. Refuses: rubrics (`judge.rewards.rubrics`), prompts (`judge.llm.prompt`), asking and combining
-replies (`judge.llm.panel`).
+`rubric` and `ruler` ask a judge model: `rubric` checks each trajectory against its scenario's criteria, `ruler`
+compares the members of a group. `feedback` comes from users through the API, `function` is the user's code, `rule` is a
+check by Hone. A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`.
 
-The registry of reward kinds, in the order in which they are evaluated; and the kinds without a judge model.
-
-`feedback` is what users reported through the feedback API, `function` is the user's code, `rule` is a check of Hone's.
-A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`. Refuses: storing
-feedback (`recorder.queue.feedback`), running functions (`judge.rewards.functions`), the rules (`judge.rewards.rules`).
+Owns: whether a request is needed, with which prompts, and whether the replies agree enough to be a score. Refuses:
+rubrics, rules and running functions (the modules beside it), prompts (`judge.llm.prompt`), asking and combining replies
+(`judge.llm.panel`), and storing feedback (`recorder.queue.feedback`).
 """
 
 from __future__ import annotations
@@ -90,11 +87,11 @@ async def by_ruler(
     prompts = await _prompts(group, members, context, prompt, at_hand.order_seed if at_hand else seed)
     if at_hand is not None and at_hand.whole and len(at_hand.replies) >= context.settings.needed:
         prompts = [one for one in prompts if one.turn.number in at_hand.replies]
-    said = await ask_panel(
+    replies = await ask_panel(
         prompts, context.judges, at_hand.replies if at_hand else {}, lambda p, r: context.replies.keep(p, r, checks)
     )
-    require_quorum(said, context.settings.needed)
-    return _judged(group, members, said, context.settings)
+    require_quorum(replies, context.settings.needed)
+    return _judged(group, members, replies, context.settings)
 
 
 async def _checks(group: GroupView, context: JudgeContext) -> str:
@@ -109,7 +106,7 @@ async def _checks(group: GroupView, context: JudgeContext) -> str:
 async def _prompts(
     group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext, first: GroupPrompt, seed: int
 ) -> list[GroupPrompt]:
-    """The prompts about the group, one for each request; `first` is one of them if its seed is the one."""
+    """The prompts about the group, one for each request; `first` is the first of them if its seed is `seed`."""
     asked = judge_requests(len(context.judges), context.settings.repeats)
     made = [await _prompt(group, members, context.settings, seed, turn) for turn in asked[first.seed == seed :]]
     return [first, *made] if len(made) < len(asked) else made
@@ -138,7 +135,7 @@ async def _prompt(
 def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
     """Whether a group without a name holds tasks that differ in what `recorder.same_task = "normalised"` masks.
 
-    A trajectory that rewrote its history may begin with anything, and still had the same task.
+    A trajectory that rewrote its history may begin with any message although it had the same task.
     """
     openings = [content_hashes.hash_first_turn(member.messages) for member in members]
     exact = {content_hashes.canonical_json(opening) for opening in openings}
@@ -158,15 +155,15 @@ def _unasked(prompt: GroupPrompt) -> KindResult:
 
 
 def _judged(
-    group: GroupView, members: Sequence[TrajectoryView], said: Sequence[PanelReply], settings: JudgeSettings
+    group: GroupView, members: Sequence[TrajectoryView], replies: Sequence[PanelReply], settings: JudgeSettings
 ) -> KindResult:
     """The combined readable replies; if they disagree, the human choice, else the disagreement."""
-    read = [(one.weight, one.ruling) for one in said if one.ruling is not None]
+    read = [(one.weight, one.ruling) for one in replies if one.ruling is not None]
     verdicts = combine_verdicts(
         [(weight, ruling.verdicts) for weight, ruling in read], settings.combine, settings.subscores
     )
     agree = reply_agreement([ruling.verdicts for _, ruling in read])
-    prompt = said[0].prompt
+    prompt = replies[0].prompt
     parts = {
         name: RewardPart(
             v.score,
@@ -180,8 +177,8 @@ def _judged(
     judged = KindResult(
         parts | _without(prompt.too_long, TOO_LONG),
         prompt,
-        _whole(said, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
-        said=said if settings.requests > 1 else (),
+        _whole(replies, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
+        replies=replies if settings.requests > 1 else (),
         agreement=agree,
     )
     return _settled(judged, group, members, settings)
@@ -191,17 +188,17 @@ def _without(ids: Iterable[str], why: str) -> dict[str, RewardPart]:
     return {id_: RewardPart(None, why) for id_ in ids}
 
 
-def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
+def _whole(replies: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
     """All requests as one ruling; its verdicts are those of the parts."""
     versions = dict.fromkeys(ruling.version for ruling in read if ruling.version)
     asked = sum(ruling.asked for ruling in read)
-    return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(said), asked)
+    return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(replies), asked)
 
 
 def _settled(
     judged: KindResult, group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings
 ) -> KindResult:
-    """The same result if the replies agree enough. Otherwise the parts are human choices, or wait for them."""
+    """The same result if the replies agree enough; otherwise human choices as parts, or a dispute."""
     bound = settings.min_agreement
     if bound is None or judged.agreement is None or judged.agreement >= bound:
         return judged
@@ -236,10 +233,10 @@ async def by_feedback(
 
 def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
     """The newest feedback of a name as a number; true is 1, false is 0. Its absence is not the trajectory's fault."""
-    named = [said for said in feedback if said.name == name]
+    named = [one for one in feedback if one.name == name]
     if not named:
         return RewardPart(None, f"no feedback {name!r}", of_run=False)
-    newest = max(named, key=lambda said: said.created_at)
+    newest = max(named, key=lambda one: one.created_at)
     if not isinstance(newest.value, bool | int | float):
         return RewardPart(None, f"feedback {name!r} is not a number", of_run=False)
     return RewardPart(float(newest.value), newest.comment, of_run=False)
@@ -261,7 +258,7 @@ async def by_function(
 async def by_rule(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
-    """Hone's own checks."""
+    """A check by Hone itself."""
     assert reward.rule is not None
     checked = [await asyncio.to_thread(check_rule, reward.rule, reward.value, member) for member in members]
     return KindResult({member.id: part for member, part in zip(members, checked, strict=True)})
@@ -275,4 +272,4 @@ REWARDS: Mapping[str, Kind] = {
     "ruler": by_ruler,
     "rubric": by_rubric,
 }
-BY_MODEL: Final = frozenset({"ruler", "rubric"})  # of these a judge model decides
+BY_MODEL: Final = frozenset({"ruler", "rubric"})  # the kinds that ask a judge model

@@ -15,7 +15,7 @@ class RewardPart:
 
     `extra`: named numbers beside the value, which are stored and change no reward. `reasons`: their explanations, by
     the same names. `of_run`: the missing value is the trajectory's own fault (a check failed on it), not the judge's or
-    the users'. `unasked`: the value was assigned without asking a judge; it ties its group, and says nothing outside
+    the users'. `unasked`: the value was assigned without asking a judge; it ties its group, and means nothing outside
     it.
     """
 

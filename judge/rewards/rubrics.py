@@ -38,7 +38,7 @@ from recorder.queue.judging.records import CachedVerdicts, NewVerdicts
 from recorder.store.database import Project
 from recorder.views.trajectories.shapes import TrajectoryView
 
-# What a verdict depends on beside the response and the criteria. `extra` is there where further parameters are.
+# The settings that a verdict depends on, beside the response and the criteria.
 _ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "extra"}
 
 
@@ -77,9 +77,9 @@ class StoredVerdicts:
         """Store verdicts before returning. If the store refuses, they are requested again when needed."""
         if not self._keep:
             return
-        said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
-        self._waiting.append(NewVerdicts(key, run_id, said, checked.version))
-        async with self._writing:  # a waiter may find that the one before wrote both
+        verdicts = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
+        self._waiting.append(NewVerdicts(key, run_id, verdicts, checked.version))
+        async with self._writing:  # the call before this one may have written these verdicts too
             together, self._waiting = self._waiting, []
             if together:
                 with contextlib.suppress(StoreError):
@@ -130,7 +130,7 @@ class RubricResult:
     prompts: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     code: str = ""
     judged: bool = False
-    asked: int = 0  # of the judge, repairs not counted
+    asked: int = 0  # requests to the judge, without repairs
     version: str | None = None
     spent: JudgeUsage = field(default_factory=JudgeUsage)
 
@@ -168,9 +168,9 @@ class RubricJudge:
             decided = await self._by_code(code, _usable(runs, out), out)
         by_model = await self._by_model([one for one, _ in decided], evidence, out)
         for one, verdicts in decided:
-            said = by_model.get(one.run.id, {})
+            judged = by_model.get(one.run.id, {})
             out.parts[one.run.id] = (
-                said if isinstance(said, RewardPart) else rubric_part(one.criteria, {**verdicts, **said})
+                judged if isinstance(judged, RewardPart) else rubric_part(one.criteria, {**verdicts, **judged})
             )
         return out
 
@@ -295,19 +295,19 @@ def rubric_part(criteria: Sequence[Criterion], found: Mapping[str, CriterionVerd
     met = [found[one.id].met for one in criteria]
     return RewardPart(
         rubric_reward(criteria, met),
-        _told(criteria, met),
+        _summary(criteria, met),
         {one.id: float(is_met) for one, is_met in zip(criteria, met, strict=True)},
         {one.id: _why(found[one.id]) for one in criteria},
     )
 
 
-def _told(criteria: Sequence[Criterion], met: Sequence[bool]) -> str:
+def _summary(criteria: Sequence[Criterion], met: Sequence[bool]) -> str:
     wanted = [(one.id, is_met) for one, is_met in zip(criteria, met, strict=True) if one.weight > 0]
     pitfalls = [one.id for one, is_met in zip(criteria, met, strict=True) if is_met and one.weight < 0]
     lacking = [id_ for id_, is_met in wanted if not is_met]
-    told = f"{len(wanted) - len(lacking)} of {len(wanted)} criteria met"
-    told += f"; not {', '.join(lacking)}" if lacking else ""
-    return told + (f"; pitfalls: {', '.join(pitfalls)}" if pitfalls else "")
+    summary = f"{len(wanted) - len(lacking)} of {len(wanted)} criteria met"
+    summary += f"; not {', '.join(lacking)}" if lacking else ""
+    return summary + (f"; pitfalls: {', '.join(pitfalls)}" if pitfalls else "")
 
 
 def _why(verdict: CriterionVerdict) -> str:

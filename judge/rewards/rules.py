@@ -19,7 +19,7 @@ from recorder.base.rules import Rule
 from recorder.states import CallKind, CallState
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
 
-MATCH_TIMEOUT_S: Final = 1.0  # expressions that take longer on one answer would take for ever on some
+MATCH_TIMEOUT_S: Final = 1.0  # an expression that needs longer for one answer may never end for another
 MAX_SHOWN_CHARS: Final = 200
 
 Violation = str | None  # how a rule is broken; None: it is not
@@ -42,7 +42,7 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     from jsonschema import Draft202012Validator  # here and below: libraries that most recipes do not need
     from jsonschema.exceptions import best_match
     from jsonschema.validators import validator_for
-    from jsonschema_specifications import REGISTRY  # knows the drafts alone, and fetches nothing
+    from jsonschema_specifications import REGISTRY  # holds the drafts only, and fetches nothing
     from referencing.exceptions import Unresolvable
 
     answer = _answer(run)
@@ -55,9 +55,9 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     draft = _patient(validator_for(schema, default=Draft202012Validator), _PatternSearches())
     try:
         wrong = best_match(draft(schema, registry=REGISTRY).iter_errors(given))
-    except (Unresolvable, RecursionError, ArithmeticError) as e:  # the last: of numbers that no float holds
+    except (Unresolvable, RecursionError, ArithmeticError) as e:  # ArithmeticError: numbers that no float holds
         raise _RuleUnchecked(f"the schema cannot be followed: {type(e).__name__}: {e}"[:MAX_SHOWN_CHARS]) from e
-    return None if wrong is None else f"the answer is not as the schema says: {wrong.json_path}: {wrong.message}"[:500]
+    return None if wrong is None else f"the answer does not match the schema: {wrong.json_path}: {wrong.message}"[:500]
 
 
 def _no_json(constant: str) -> NoReturn:
@@ -69,8 +69,8 @@ def _patient(draft: Any, searches: _PatternSearches) -> Any:
 
     This includes subschemas that name a draft of their own by `$schema`, and references to the whole schema.
 
-    Redefined are the keywords that match texts with expressions. One more does so, `unevaluatedProperties` beside
-    `patternProperties`, and is refused at start (`recorder.base.rules`).
+    It redefines the keywords that match texts with expressions, except `unevaluatedProperties` beside
+    `patternProperties`, which is refused at start (`recorder.base.rules`).
     """
     import attrs
     from jsonschema.exceptions import ValidationError
@@ -106,7 +106,7 @@ def _patient(draft: Any, searches: _PatternSearches) -> Any:
     patient: Any = extend(draft, {keyword: check for keyword, check in timed.items() if keyword in draft.VALIDATORS})
 
     def evolve(validator: Any, **changes: Any) -> Any:
-        """The validator of a part. The library's own takes the draft that the part names as the library has it."""
+        """The validator of a subschema. The library's own `evolve` would take the unchanged draft that it names."""
         named = validator_for(changes.get("schema", validator.schema), default=draft)
         kind = patient if named is draft else _patient(named, searches)
         given = {field.alias: getattr(validator, field.name) for field in attrs.fields(patient) if field.init}
@@ -142,10 +142,7 @@ class _PatternSearches:
             return regex.search(expression, text, timeout=left_s, concurrent=True) is not None
         except TimeoutError:
             raise _RuleUnchecked(f"the expression takes longer than {MATCH_TIMEOUT_S:g} s on the answer") from None
-        except (
-            regex.error,
-            OverflowError,
-        ) as e:  # of a schema: an invalid one is reported at start, by another library
+        except (regex.error, OverflowError) as e:  # in a schema: another library checks its expressions at start
             raise _RuleUnchecked(f"the expression {expression!r:.80} cannot be followed: {e}") from e
 
 
@@ -185,7 +182,7 @@ def _over(most: int, there: int, what: str) -> Violation:
     return f"{there} {what}, at most {most}" if there > most else None
 
 
-# What a rule reads of a trajectory
+# Reading a trajectory
 
 
 def _answer(run: TrajectoryView) -> str | None:
@@ -213,10 +210,10 @@ def _tool_calls(run: TrajectoryView) -> Iterator[Any]:
     for call in _turns(run):
         for choice in call.choices:
             if len(call.choices) == 1 or (call.id, choice.index) in taken:
-                yield from _asked(choice.message or {})
+                yield from _calls_in(choice.message or {})
 
 
-def _asked(message: Mapping[str, Any]) -> Iterator[Any]:
+def _calls_in(message: Mapping[str, Any]) -> Iterator[Any]:
     calls = message.get("tool_calls")
     yield from calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ()
     if message.get("function_call") is not None:

@@ -35,14 +35,14 @@ SAMPLE: dict[str, Any] = {
 NO_MODEL: Final = Finding(
     "judge",
     FindingLevel.NOTE,
-    "a reward is a rubric and judge.model not set: only criteria with a `check` can be judged.",
+    "a reward is a rubric and judge.model is not set: only criteria with a `check` can be judged.",
     "Trajectories with other criteria are judged once it is set.",
 )
 
 
 BASE_IS_ASKED: Final = (
-    f"{BASE} (what a group's alias began with) is asked through a running proxy, `hone up` or `hone serve`: it needs "
-    "no key, and without a proxy its groups wait."
+    f"{BASE} (the base model of a group's alias) is asked through a running proxy, `hone up` or `hone serve`. It needs "
+    "no key; without a proxy its groups wait."
 )
 
 
@@ -65,9 +65,9 @@ async def check_judge(settings: JudgeSettings) -> list[Finding]:
 
 def _parts(name: str, recipe: JudgeSettings) -> Finding:
     """The parts of a recipe's reward."""
-    told = "rewards" if name == DEFAULT else f"rewards by the recipe {name!r}"
+    label = "rewards" if name == DEFAULT else f"rewards by the recipe {name!r}"
     if recipe.in_force():
-        return Finding("judge", FindingLevel.FINE, f"{told} are {describe_parts(recipe)}.")
+        return Finding("judge", FindingLevel.FINE, f"{label} are {describe_parts(recipe)}.")
     what = (
         "judge.rewards is empty and judge.model is not set: only trajectories whose alias or campaign names a "
         "recipe are judged."
@@ -76,7 +76,7 @@ def _parts(name: str, recipe: JudgeSettings) -> Finding:
 
 
 def _distinct(recipes: Iterable[JudgeSettings]) -> list[JudgeSettings]:
-    """One recipe of all that have the same functions in the same ranges."""
+    """The recipes without those that have the same functions in the same ranges as an earlier one."""
     found: dict[frozenset[tuple[str, float, float]], JudgeSettings] = {}
     for recipe in recipes:
         found.setdefault(frozenset((r.function, r.low, r.high) for r in recipe.in_force() if r.function), recipe)

@@ -39,7 +39,7 @@ Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAssignment:
-    """Who judges a group: `scores` makes its score, `beside` cross-checks it if there is a second judge.
+    """Which judge scores a group (`scores`), and which one cross-checks it (`beside`; None: there is no second judge).
 
     Both are the contexts that `open_judge_context` made, not yet those of the group's recipe. `pair`: a hash of both
     settings.
@@ -108,24 +108,24 @@ class CrossChecker:
             await self._look(group, seat, scored)
         except StoreError as e:
             self._failing(logging.WARNING, "group %s: its cross-check was dropped: %s", group.id, e)
-        # A boundary: a bug of ours in what moves no reward must not take what does with it.
+        # A boundary: a bug in the cross-check, which changes no reward, must not stop scoring.
         except Exception as e:  # noqa: BLE001
             self._failing(logging.ERROR, "group %s: its cross-check failed", group.id, error=e)
 
     async def _look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
-        """Only if the score was just requested from a judge: no stored reply, no human choice."""
+        """Only if a judge was just asked for the score: not for a stored reply or a human choice."""
         strong = (seat.scores if seat.judge == CHEAP else seat.beside or seat.scores).settings.strong
         if seat.beside is None or strong is None or not is_drawn(group.id, strong.every) or not _judged_now(scored):
             return
         if await cross_checks.is_cross_checked(self._store, group.id, seat.pair):
             return
         own, beside = seat.scores.of(group).settings, seat.beside.of(group)
-        said = await _ask(group, beside, scored)
-        if said.failed is not None:
-            self._failing(logging.WARNING, "group %s: its cross-check has no result: %s", group.id, said.failed)
+        result = await _ask(group, beside, scored)
+        if result.failed is not None:
+            self._failing(logging.WARNING, "group %s: its cross-check has no result: %s", group.id, result.failed)
         names = {seat.judge: _name(own), seat.other: _name(beside.settings)}
         rule = SwitchRule(strong.min_agreement, strong.window, names[CHEAP], names[STRONG])
-        new = _new(group, seat, names[seat.other], scored, said)
+        new = _new(group, seat, names[seat.other], scored, result)
         if (
             taken := await cross_checks.record_cross_check(Project(self._store, group.project_id), group.id, new, rule)
         ) is not None:
@@ -165,9 +165,9 @@ async def _ask(group: GroupView, context: JudgeContext, scored: GroupScore) -> _
 
 
 def _new(
-    group: GroupView, seat: JudgeAssignment, model: str, scored: GroupScore, said: _CrossCheckResult
+    group: GroupView, seat: JudgeAssignment, model: str, scored: GroupScore, result: _CrossCheckResult
 ) -> NewCrossCheck:
-    versions = {seat.judge: scored.new.judge_version, seat.other: said.version}
+    versions = {seat.judge: scored.new.judge_version, seat.other: result.version}
     return NewCrossCheck(
         alias=group.alias or "",
         recipe=seat.recipe,
@@ -176,27 +176,27 @@ def _new(
         judge_model=model,
         cheap_version=versions[CHEAP],
         strong_version=versions[STRONG],
-        failed=said.failed,
+        failed=result.failed,
         parts=[
             PartVerdict(id_, name, part.value, part.explanation)
-            for name, judged in said.found.items()
+            for name, judged in result.found.items()
             for id_, part in judged.parts.items()
         ],
-        tau=_tau(seat, said, _values(scored)),
-        tokens_in=said.spent.tokens_in,
-        tokens_cached=said.spent.tokens_cached,
-        tokens_out=said.spent.tokens_out,
-        cost_usd=said.spent.cost_usd,
-        latency_s=said.spent.latency_s,
+        tau=_tau(seat, result, _values(scored)),
+        tokens_in=result.spent.tokens_in,
+        tokens_cached=result.spent.tokens_cached,
+        tokens_out=result.spent.tokens_out,
+        cost_usd=result.spent.cost_usd,
+        latency_s=result.spent.latency_s,
     )
 
 
-def _tau(seat: JudgeAssignment, said: _CrossCheckResult, scores: Values) -> float | None:
+def _tau(seat: JudgeAssignment, result: _CrossCheckResult, scores: Values) -> float | None:
     """The agreement of both over the parts that both judged; None after a human choice."""
-    if said.failed is not None or any(judged.chosen for judged in said.found.values()):
+    if result.failed is not None or any(judged.chosen for judged in result.found.values()):
         return None
-    own = [{id_: part.value for id_, part in judged.parts.items()} for judged in said.found.values()]
-    other = [scores[name] for name in said.found]
+    own = [{id_: part.value for id_, part in judged.parts.items()} for judged in result.found.values()]
+    other = [scores[name] for name in result.found]
     return group_tau(other, own) if seat.judge == CHEAP else group_tau(own, other)
 
 

@@ -41,8 +41,8 @@ class GroupScore:
     rewards: Mapping[str, RewardPart]  # by trajectory id; without a value: why not
     prompt: GroupPrompt | None
     ruling: GroupRuling | None
-    recipe: str = DEFAULT  # by which it was judged
-    chosen: bool = False  # by people, as judges disagreed
+    recipe: str = DEFAULT  # that judged it
+    chosen: bool = False  # by people, because judges disagreed
 
 
 async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
@@ -63,7 +63,7 @@ async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
 
 
 async def foresee_score(group: GroupView, context: JudgeContext) -> None:
-    """Go through scoring a group without any answer of the judge; its judges raise RequestNotSent.
+    """Run the scoring of a group without any answer of the judge; its judges raise RequestNotSent.
 
     Raises JudgeUnavailable and JudgeFailed if they are foreseeable.
     """
@@ -89,14 +89,15 @@ def _enough(
 
 
 async def _found(group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext) -> dict[str, KindResult]:
-    """Each reward's parts, without those of a judge that is not asked, which are assumed to succeed."""
+    """Each reward's parts, without those whose request was only counted."""
     fewest = _fewest(group, members)
     found: dict[str, KindResult] = {}
     for reward in sorted(context.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
         so_far = _made(members, found, context.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
-        if len(able) < fewest or (so_far.waits and _compares(reward)):  # no judge is paid for what cannot be scored yet
+        # No judge is asked about a group that cannot be scored yet.
+        if len(able) < fewest or (so_far.waits and _compares(reward)):
             raise _too_few(members, found, context, so_far)
         with suppress(RequestNotSent):
             found[reward.name] = await _part_of(reward, group, able, context)
@@ -109,7 +110,7 @@ async def _part_of(
     """One part for each member, as far as there is one. A part that may be dropped is dropped if it fails."""
     try:
         judged = await REWARDS[reward.kind](reward, group, members, context)
-    except PartsMissing:  # it may still come
+    except PartsMissing:  # the part may still arrive
         raise
     except JudgeFailed as e:
         if context.settings.when_missing(reward) != "drop_part":
@@ -213,8 +214,8 @@ def _as_score(
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
-        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.said else None,
-        prompts=[_asked(one.prompt) for one in compared.said] if ruling and ruling.asked else (),
+        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.replies else None,
+        prompts=[_asked(one.prompt) for one in compared.replies] if ruling and ruling.asked else (),
         run_prompts={id_: messages for judged in found.values() for id_, messages in judged.run_prompts.items()},
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
@@ -224,7 +225,7 @@ def _as_score(
         latency_s=spent.latency_s if ruling else None,
         agreement=compared.agreement,
         disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
-        replies=[_reply(one) for one in compared.said],
+        replies=[_reply(one) for one in compared.replies],
     )
     return GroupScore(new, combined, prompt, ruling, context.recipe, compared.chosen)
 
@@ -235,7 +236,7 @@ def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapp
     The reward of a single step is not comparable with those of whole trajectories.
     """
     by_others = any(
-        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another trajectory's reward
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0: the reward of another trajectory
         for reward in made.counting
         if reward.effect == "veto"
         for id_, part in found[reward.name].parts.items()
@@ -271,17 +272,17 @@ def _asked(prompt: GroupPrompt) -> JudgePrompt:
     return JudgePrompt(None, prompt.messages, prompt.turn.number, prompt.words)
 
 
-def _reply(said: PanelReply) -> NewReply:
+def _reply(reply: PanelReply) -> NewReply:
     """One of several replies as it is stored."""
-    ruling, spent = said.ruling, said.spent
+    ruling, spent = reply.ruling, reply.spent
     return NewReply(
-        number=said.prompt.turn.number,
-        judge_model=said.judge,
+        number=reply.prompt.turn.number,
+        judge_model=reply.judge,
         judge_version=ruling.version if ruling else None,
-        weight=said.weight,
+        weight=reply.weight,
         reply=ruling.reply if ruling else None,
-        failed=f"{said.failed.code}: {said.failed}" if said.failed else None,
-        verdicts=[_words(said, run) for run in ruling.verdicts] if ruling else [],
+        failed=f"{reply.failed.code}: {reply.failed}" if reply.failed else None,
+        verdicts=[_words(reply, run) for run in ruling.verdicts] if ruling else [],
         tokens_in=spent.tokens_in,
         tokens_cached=spent.tokens_cached,
         tokens_out=spent.tokens_out,
@@ -290,9 +291,9 @@ def _reply(said: PanelReply) -> NewReply:
     )
 
 
-def _words(said: PanelReply, run: str) -> ReplyVerdict:
-    assert said.ruling is not None
-    verdict = said.ruling.verdicts[run]
+def _words(reply: PanelReply, run: str) -> ReplyVerdict:
+    assert reply.ruling is not None
+    verdict = reply.ruling.verdicts[run]
     return ReplyVerdict(
         run, verdict.score, verdict.explanation, {name: sub.score for name, sub in verdict.subs.items()}
     )

@@ -44,8 +44,8 @@ async def score_one(
         scored = await score_group(found, (await assign_judge(project.store, found, context)).scores)
     if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
-            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or another process works "
-            "on it. Nothing was saved. If it was excluded because its version was rejected, add --again."
+            f"group {found.id} cannot be given a score: it is neither ready, unscored nor scored, or another process "
+            "works on it. Nothing was saved. If it was excluded because its version was rejected, add --again."
         )
     return found, scored
 
@@ -74,7 +74,7 @@ async def make_current(store: Store, group_id: str, score: NewScore, lease_s: fl
 
     `again`: also if it was excluded because its version was rejected.
     """
-    # Claimed only now: a judge that fails must not cost the group the score it has.
+    # Claimed only now, so that a group keeps its score if the judge fails.
     claim = await claims.claim_one_for_judging(
         store, group_id, holder_name(), lease_s, left_out_for=rescorable_reasons(anew=again)
     )
@@ -102,7 +102,7 @@ async def _open_groups(project: Project, group: str | None) -> list[str]:
         return [one.id for one in page.lines]
     named = await load_group(project.store, await _named(project, group))
     if named.state is not GroupState.OPEN:
-        raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")
+        raise Conflict(f"group {named.id} is no longer open but {named.state}: score it without --open")
     return [named.id]
 
 

@@ -52,8 +52,8 @@ class RescoreOutcome:
 
     group_id: str
     done: Literal["current", "history", "passed", "failed"]
-    code: str = ""  # of a failure
-    why: str = ""  # of a failure, or why it was passed over
+    code: str = ""  # the reason code of a failure
+    why: str = ""  # why it failed or was skipped
     spent: JudgeUsage = field(default_factory=JudgeUsage)
     pairs: PairAgreement | None = None  # None: it had no score to compare with, or got none
 
@@ -126,8 +126,8 @@ async def choose_groups(
     if not only_stale:
         return found
     scored = [one for one in found if one.recipe_hash is not None]
-    in_force = _CurrentRecipe(context, await _checks(project.store, scored) if context.rubrics else {})
-    return [one for one in scored if await in_force.differs(one)]
+    current = _CurrentRecipe(context, await _checks(project.store, scored) if context.rubrics else {})
+    return [one for one in scored if await current.differs(one)]
 
 
 async def _checks(store: Store, groups: Sequence[RescoreCandidate]) -> dict[str, frozenset[str]]:
@@ -180,7 +180,7 @@ async def rescore_groups(
 ) -> None:
     """Score groups and save, `at_once` concurrently. `anew`: also those excluded because of their version.
 
-    A group that waits for a judge is claimed before it is judged, so that nobody pays twice. A group with a score is
+    A group that waits for a judge is claimed before it is judged, so that it is judged once. A group with a score is
     claimed once a new score exists, so that a failing judge does not cost it the old one.
 
     After an interruption, saved scores stay; a score that is being written is completed. Raises StoreError,
@@ -224,7 +224,7 @@ async def _side_by_side(
     waiting = iter(groups)
 
     async def work() -> None:
-        for of in waiting:  # shared: each takes the next
+        for of in waiting:  # shared: each worker takes the next group
             if (outcome := await _guarded(store, of, do)) is not None:
                 tell(outcome)
 
@@ -257,7 +257,7 @@ async def _guarded(
         raise
     except Conflict as e:
         return RescoreOutcome(of.id, "failed", "score_not_written", str(e))
-    # A boundary: a group that trips a bug of ours must not take the others with it.
+    # A boundary: a bug that one group triggers must not stop the others.
     except Exception as e:
         log.exception("group %s cannot be scored: this is a fault of Hone", of.id)
         return RescoreOutcome(of.id, "failed", "judge_fault", f"{type(e).__name__}: {e}")

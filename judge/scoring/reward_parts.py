@@ -30,10 +30,10 @@ _NOTHING = "no part of it applies"
 class RewardParts:
     """The parts behind a group's rewards, the trajectories without a reward, and why."""
 
-    counting: Sequence[RewardSettings] = ()  # every reward of the group is made of these
-    left: Mapping[str, str] = field(default_factory=dict)  # part → why it left the group
+    counting: Sequence[RewardSettings] = ()  # the parts that every reward of the group is made of
+    left: Mapping[str, str] = field(default_factory=dict)  # part → why it was dropped for the group
     lacking: Mapping[str, str] = field(default_factory=dict)  # trajectory → why it has no reward
-    waits: str | None = None  # what the whole group is held for
+    waits: str | None = None  # what the whole group waits for
 
 
 def select_parts(runs: Sequence[str], found: PartTable, settings: JudgeSettings) -> RewardParts:
@@ -53,14 +53,14 @@ def select_parts(runs: Sequence[str], found: PartTable, settings: JudgeSettings)
     leaving = [name for name in open_ if open_[name] and policy[name] == "drop_part"]
     held = _by_run({name: gaps for name, gaps in open_.items() if policy[name] == "hold"})
     if held:
-        waits = _told(next(iter(held.values())))
+        waits = _reasons(next(iter(held.values())))
         return RewardParts(applying, lacking=dict.fromkeys(runs, waits), waits=waits)
     if all(reward.name in leaving for reward in applying if reward.effect == "score"):
         out, leaving = _by_run(gone), []
     return RewardParts(
         counting=[reward for reward in applying if reward.name not in leaving],
         left={name: str(next(iter(open_[name].values())).explanation) for name in leaving},
-        lacking={run: _told(out[run]) for run in runs if run in out},
+        lacking={run: _reasons(out[run]) for run in runs if run in out},
     )
 
 
@@ -79,7 +79,7 @@ def _gone(runs: Sequence[str], parts: Mapping[str, RewardPart]) -> dict[str, Rew
 
 
 def _excluding(gaps: Mapping[str, RewardPart], policy: Missing) -> dict[str, RewardPart]:
-    """The gaps that cost a trajectory its reward, whatever becomes of the group."""
+    """The gaps that cost a trajectory its reward, whatever happens to the group."""
     return {run: part for run, part in gaps.items() if policy == "exclude" or (policy == "drop_part" and part.of_run)}
 
 
@@ -89,7 +89,7 @@ def _by_run(gone: PartTable) -> dict[str, dict[str, RewardPart]]:
     return {run: {name: lacks[run] for name, lacks in gone.items() if run in lacks} for run in runs}
 
 
-def _told(lacks: Mapping[str, RewardPart]) -> str:
+def _reasons(lacks: Mapping[str, RewardPart]) -> str:
     """Why a trajectory has no reward; parts that were not requested because of that are not listed."""
     asked = {name: part for name, part in lacks.items() if part is not _NOT_ASKED} or lacks
     return "; ".join(f"{name}: {part.explanation}" for name, part in asked.items())
@@ -129,7 +129,7 @@ def _reward(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings])
     shares = [weight / heaviest for weight, _ in scores]  # so no sum of weights overflows
     values = [value for _, value in scores]
     mean = math.fsum(s * value for s, value in zip(shares, values, strict=True)) / math.fsum(shares)
-    mean = min(max(mean, min(values)), max(values))  # whatever was rounded
+    mean = min(max(mean, min(values)), max(values))  # rounding may leave the range
     lost = [r.weight * _value(parts[r.name]) for r in counting if r.effect == "penalty"]
     return min(max(mean - sum(lost), -LIMIT), LIMIT)
 
@@ -142,7 +142,7 @@ def _veto(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings]) -
 
 
 def _value(part: RewardPart) -> float:
-    assert part.value is not None, "a run that lacks a part of the group's makeup has no reward"
+    assert part.value is not None, "a trajectory that lacks a counting part has no reward"
     return part.value
 
 

@@ -49,7 +49,7 @@ class CachedReplies(ReplyStore):
     async def known(self, prompt_hash: str, checks: str) -> StoredReplies | None:
         """Those of the newest score in the store, else those of this process."""
         recipe = self._recipe(checks)
-        stored = _at_hand(await scores.find_cached_score(self._project, recipe, prompt_hash))
+        stored = _replies_of(await scores.find_cached_score(self._project, recipe, prompt_hash))
         return stored or self._unwritten.get((recipe, prompt_hash))
 
     async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
@@ -63,13 +63,13 @@ class CachedReplies(ReplyStore):
         self._unwritten.put(key, StoredReplies(prompt.seed, {**others, prompt.turn.number: reply}))
 
     def _recipe(self, checks: str) -> str:
-        # Functions are asked before a judge model is: by now their code is loaded. Nothing here may fail once a reply
-        # was paid for, so it is not looked at again.
+        # Functions run before a judge model is asked, so their code is loaded by now. It is not read again, because
+        # nothing here may fail after a reply was paid for.
         return recipe_hash(self._settings, self._functions.loaded if self._functions else "", checks)
 
 
-def _at_hand(score: StoredScore | None) -> StoredReplies | None:
-    """The replies behind a score; None: it has none any more."""
+def _replies_of(score: StoredScore | None) -> StoredReplies | None:
+    """The replies behind a score; None: none is stored."""
     if score is None or score.order_seed is None:
         return None
     found = {one.number: StoredReply(one.reply, one.judge_version) for one in score.replies if one.reply is not None}
@@ -127,7 +127,7 @@ async def open_judge_context(
     share their processes; others do not, so that code of another recipe cannot prevent judging.
 
     `again`: ask the judge although a stored reply exists. `ask` replaces the configured judge. `bases`: where to find
-    the judge `base`, if not by this store.
+    the judge `base`; default: through this store.
 
     Raises JudgeMisconfigured.
     """
@@ -208,7 +208,7 @@ class _SharedParts:
 
 
 class _JudgeModels:
-    """Judge models for several reply formats; the number of open requests follows the settings.
+    """Judge models for several reply formats, with at most `judge.concurrency` open requests together.
 
     `instead` replaces them.
     """
@@ -232,8 +232,8 @@ class _JudgeModels:
         if self._instead is not None:
             return self._instead
         if judge.model == BASE:
-            return _in_turn(BaseJudge(self._bases, alias, judge, reply_format).ask, self._room)
-        return _in_turn(JudgeModel(judge, reply_format).ask, self._room)
+            return _with_limit(BaseJudge(self._bases, alias, judge, reply_format).ask, self._room)
+        return _with_limit(JudgeModel(judge, reply_format).ask, self._room)
 
 
 class _FunctionPools:
@@ -265,7 +265,7 @@ async def current_recipe(context: JudgeContext, checks: frozenset[str]) -> str:
     )
 
 
-def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:
+def _with_limit(ask: Ask, room: asyncio.Semaphore) -> Ask:
     """Ask when there is room: rubrics make one request a trajectory, and groups are scored concurrently."""
 
     async def asked(messages: Messages) -> JudgeAnswer:
@@ -282,12 +282,13 @@ def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
         JudgeMisconfigured: there is no recipe of that name, or it consists of human feedback only.
     """
     if name not in settings.known_recipes():
-        raise JudgeMisconfigured(f"there is no recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}")
+        known = ", ".join(settings.known_recipes())
+        raise JudgeMisconfigured(f"there is no judge recipe {name!r:.80}: known are {known}")
     recipe = settings.by_recipe(name)
     rewards = [reward for reward in recipe.in_force() if reward.kind != "feedback"]
     if not rewards:
         raise JudgeMisconfigured(
-            f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
-            "in its rewards (feedback comes from people)"
+            f"the judge recipe {name!r} has no part that can be tested: set judge.model, or name functions, rules or a "
+            "rubric in its rewards (feedback comes from people)"
         )
     return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None})

@@ -52,7 +52,7 @@ class JudgeBudget:
         self._why: str | None = None
 
     async def held(self) -> BudgetHold | None:
-        """What holds judging of live groups back now, logged when it begins and ends. None: nothing does."""
+        """Why judging of live groups is paused now, logged when a pause begins and ends. None: it is not paused."""
         held = await budgets.judging_hold(self._project, self._learn)
         why = held.why if held else None
         if why != self._why:
@@ -63,9 +63,9 @@ class JudgeBudget:
 
 RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
-WRITES_A_TRY = 60  # a score that the store takes no better by then may be what is wrong: its group waits for longer
+WRITES_A_TRY = 60  # failed writes after which the score itself may be the fault: its group waits for longer
 _MOST_DOUBLINGS = 20
-_LATE_S = 60.0  # a group may appear this long after its timestamp, when its transaction ended
+_LATE_S = 60.0  # a group may appear this long after its timestamp, because its transaction ended later
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class _ScoredGroup:
 
 
 class JudgeWorker:
-    """The work of one judge process. `run()` until told to stop; any number of workers may share a store."""
+    """The work of one judge process. `run()` until `stop` is set; any number of workers may share a store."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class JudgeWorker:
             if not self._settled:
                 await cross_check.settle_switch(self._project, self._context.settings)
                 self._settled = True
-            await self._leave_out_hopeless()
+            await self._exclude_hopeless()
             held = await self._budget.held()
             while len(self._running) < self._context.settings.concurrency:
                 claim = await claims.claim_for_judging(
@@ -147,14 +147,14 @@ class JudgeWorker:
         except StoreError as e:
             self._store_away(logging.WARNING, "the judge waits until the store answers: %s", e)
             return HICCUP_S
-        return None  # no room: the end of a running one wakes the worker
+        return None  # no room: the end of any group wakes the worker
 
-    async def _leave_out_hopeless(self) -> None:
+    async def _exclude_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction for all instead of one each.
         recipes = (self._context, *self._context.others.values())
         if all(is_comparison_only(context.settings.in_force()) for context in recipes):
             detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
-            # of many that wait only the new ones; one that is missed is excluded when it is claimed
+            # after the first look, only new groups; a missed one is excluded when it is claimed
             new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
             left = await scores.exclude_lone_groups(self._project, NEEDS_TWO, detail, new_s)
             self._looked_at = began
@@ -170,7 +170,7 @@ class JudgeWorker:
         self._running.discard(task)
         self._news.tell()
         if not task.cancelled() and (e := task.exception()):
-            self._broken(logging.ERROR, "a group could not be written; its claim runs out: %s", e, error=e)
+            self._broken(logging.ERROR, "a group could not be written; its claim expires: %s", e, error=e)
 
     # One group
 
@@ -186,7 +186,7 @@ class JudgeWorker:
                 done = await self._score(claim)
                 keeper.cancel()
         except* (Conflict, StoreError) as group:
-            # Conflict: another process has it now. StoreError: none will, until the claim expires.
+            # Conflict: another process has the group now. StoreError: no process can take it until the claim expires.
             for e in group.exceptions:
                 self._store_away(logging.WARNING, "group %s: the score was dropped: %s", claim.group_id, e)
         except* asyncio.CancelledError:
@@ -220,7 +220,7 @@ class JudgeWorker:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
             raise
-        # A boundary: a group that trips a bug of ours must not take the others with it.
+        # A boundary: a bug that one group triggers must not stop the others.
         except Exception as e:  # noqa: BLE001
             self._broken(logging.ERROR, "group %s cannot be scored: this is a fault of Hone", claim.group_id, error=e)
             await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
@@ -302,7 +302,7 @@ def score_summary(scored: GroupScore) -> str:
     if new.agreement is not None:
         spread += f", agreement {new.agreement:.2f} of {sum(not one.failed for one in new.replies)} replies"
     if new.disputed is not None:
-        spread += ", too little: it waits for a person"
+        spread += ", too low: the group waits for a person"
     if scored.ruling.asked == 0:
         return f"{spread}, by stored replies" if new.replies else f"{spread}, by a stored reply"
     cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"

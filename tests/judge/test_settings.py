@@ -152,7 +152,7 @@ def test_recipes_that_are_none_are_refused(recipes: dict[str, Any], why: str) ->
 
 
 def test_where_missing_stood_before_is_told() -> None:
-    with pytest.raises(ValidationError, match=r"feedback(.|\n)*missing is now `judge\.missing`"):
+    with pytest.raises(ValidationError, match=r"feedback(.|\n)*`missing` is now `judge\.missing`"):
         of(feedback={"missing": "hold"})
 
 
@@ -203,7 +203,7 @@ def test_a_panel_takes_the_place_of_the_one_judge_for_ruler() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"min_agreement": 0.5}, "one reply agrees with itself"),
+        ({"min_agreement": 0.5}, "`min_agreement` compares replies"),
         ({"min_agreement": 0.5, "repeats": 3, "quorum": 1}, "quorum of 2"),
         ({"min_agreement": 1.5, "repeats": 2}, "less than or equal to 1"),
         ({"quorum": 3, "repeats": 2}, "a quorum of 3 is never reached: 2 replies"),
@@ -243,10 +243,10 @@ STRONG = {"model": "openai/strong"}
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"model": "", "strong": STRONG}, "has no judge to be held against"),
-        ({"strong": {"model": "openai/judge"}}, "is the one that it is to be held against"),
-        ({"panel": [STRONG], "strong": STRONG}, "is the one that it is to be held against"),
-        ({"model": "base", "strong": {"model": "base"}}, "is the one that it is to be held against"),
+        ({"model": "", "strong": STRONG}, "has no judge to check"),
+        ({"strong": {"model": "openai/judge"}}, "is also the judge that it checks"),
+        ({"panel": [STRONG], "strong": STRONG}, "is also the judge that it checks"),
+        ({"model": "base", "strong": {"model": "base"}}, "is also the judge that it checks"),
         ({"model": "base", "api_base": "http://j/v1"}, "takes neither `api_base` nor `api_key`"),
         ({"panel": [{"model": "base", "api_key": "x"}]}, "takes neither `api_base` nor `api_key`"),
         ({"strong": {"model": "base", "api_key": "x"}}, "takes neither `api_base` nor `api_key`"),

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 
-def is_complete(task: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a chat completion's body, with the attempt's model; return the message of the answer."""
+def request_answer(task: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a chat completion request with the attempt's model; return the message of the answer."""
     headers = {"content-type": "application/json", "authorization": f"Bearer {task.api_key}"}
     url = task.base_url + "/chat/completions"
     sent = json.dumps({**body, "model": task.model}).encode()
     request = urllib.request.Request(url, sent, headers)  # noqa: S310 - the proxy's own address
-    with urllib.request.urlopen(request) as response:  # noqa: S310 - as above; the attempt's own limit ends it
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - as above; the attempt's time limit ends it
         message: dict[str, Any] = json.load(response)["choices"][0]["message"]
     return message
 
@@ -37,4 +37,4 @@ def first_messages(given: Any) -> list[Any]:
 
 def run(task: Any) -> Any:
     """Make one attempt; return the model's answer. `task.sampling` holds the request's sampling parameters."""
-    return is_complete(task, {**task.sampling, "messages": first_messages(task.input)}).get("content")
+    return request_answer(task, {**task.sampling, "messages": first_messages(task.input)}).get("content")

@@ -1,8 +1,8 @@
 """Run a campaign's attempts: claim them from the store, run the agent, and end them with the party at fault.
 
 Owns: how many run at once, an attempt's address and environment, the distinction between the agent's faults and all
-others, repeating attempts that failed for other faults, and batching of store writes: items that arrive while a batch
-is being written form the next one. Refuses: which attempts there are (`trainer.campaign.sampling`).
+others, repeating attempts that failed for other faults, and batching of store writes. Refuses: which attempts there are
+(`trainer.campaign.sampling`).
 """
 
 from __future__ import annotations
@@ -25,54 +25,9 @@ from trainer.agents import answer, replay
 from trainer.agents.user_agent import AttemptEnding, AttemptOutcome, UserAgent
 from trainer.campaign_settings import CampaignSettings
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class Batcher(Generic[T, R]):
-    """Calls `work` with a list of items; it returns their results in the same order."""
-
-    def __init__(self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
-        self._work = work
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
-        self._worker: asyncio.Task[None] | None = None
-
-    async def do(self, item: T) -> R:
-        """The item's result. An exception of `work` is raised for every item of its batch."""
-        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, result))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._drain())
-        return await result
-
-    async def idle(self) -> None:
-        """Wait until nothing is being worked on."""
-        if self._worker is not None:
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    async def _drain(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
-                results: Sequence[R | Exception] = await self._work([item for item, _ in batch])
-            except Exception as e:  # noqa: BLE001 - boundary: it is raised where each item is waited for
-                results = [e] * len(batch)
-            for (_, future), result in zip(batch, results, strict=True):
-                _settle(future, result)
-
-
-def _settle(future: asyncio.Future[R], result: R | Exception) -> None:
-    if future.done():  # no caller waits any more
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-
-
 log = logging.getLogger(__name__)
 
-# After a fault of the engine or the network: long enough that a restart can begin, so that waiting for it makes sense.
+# Pause after a fault of the engine or the network, so that a restart can begin before the services are waited for.
 FAULT_PAUSE_S = 2.0
 NO_CALL = (
     "the agent ended without a model call at its own address: it must use task.base_url, "
@@ -141,17 +96,17 @@ class AttemptRunner:
         self._endpoint = endpoint
         self._settings = settings
         self._owner = owner
-        # Other agents choose their own sampling: what is set here binds Hone's alone.
+        # The sampling settings apply only to Hone's own agent: other agents choose theirs.
         self._own = {"sampling": agent_sampling(settings)} if settings.agent == answer.NAME else {}
-        self._recovered = recovered  # returns when proxy and engine are there (again)
-        self._faults: Counter[tuple[str, int]] = Counter()  # of the services, by attempt
+        self._recovered = recovered  # returns when proxy and engine are reachable (again)
+        self._faults: Counter[tuple[str, int]] = Counter()  # faults of the services, by attempt
         # The store's cost is per transaction: attempts that end together are ended together.
         self._endings = Batcher(self._end)
 
     async def run_all(self, campaign_id: str, on_end: Callable[[EndedAttempt], None]) -> None:
         """Run every waiting attempt of a campaign, at most `concurrency` at a time, until none is left.
 
-        Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services stay away.
+        Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services do not come back.
         """
         running: set[asyncio.Task[EndedAttempt]] = set()
         more = True
@@ -167,7 +122,7 @@ class AttemptRunner:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for ended in await asyncio.gather(*done, return_exceptions=True):
                         if isinstance(ended, BaseException):
-                            raise ended  # what stops one attempt in this way stops all
+                            raise ended  # an exception here is not an attempt's ending: it stops all
                         on_end(ended)
                         more = more or ended.again
         finally:
@@ -189,14 +144,14 @@ class AttemptRunner:
 
     async def _end(self, batch: Sequence[tuple[AttemptView, AttemptOutcome]]) -> list[EndedAttempt]:
         last = await last_calls(self._store, [attempt.trajectory_id for attempt, _ in batch])
-        over = [self._judged(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
+        over = [self._ended(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
         endings = [self._ending(ended, outcome) for ended, (_, outcome) in zip(over, batch, strict=True)]
         for attempt in await finish_attempts(self._store, endings):
-            # This program stood still for longer than its lease: the attempt was planned anew, and this one is nothing.
+            # This process was suspended for longer than its lease: the attempt is planned again, this result dropped.
             log.warning("attempt %s was taken over while it ran", attempt.id)
         return over
 
-    def _judged(self, attempt: AttemptView, outcome: AttemptOutcome, last: LastCall | None) -> EndedAttempt:
+    def _ended(self, attempt: AttemptView, outcome: AttemptOutcome, last: LastCall | None) -> EndedAttempt:
         reason, error = find_fault(outcome, last)
         if reason is EndReason.HARNESS_FAULT and outcome.ending is not AttemptEnding.LOST:
             self._faults[attempt.group_external_id, attempt.number] += 1
@@ -269,3 +224,51 @@ def agent_environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str
         "HONE_TASK_ID": attempt.trajectory_id,
         "HONE_TASK_INPUT": json.dumps(attempt.scenario.input),
     }
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Batcher(Generic[T, R]):
+    """Calls `work` with a list of items; it returns their results in the same order.
+
+    Items that arrive while a batch is in progress form the next batch.
+    """
+
+    def __init__(self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._work = work
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def do(self, item: T) -> R:
+        """The item's result. An exception of `work` is raised for every item of its batch."""
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, result))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._drain())
+        return await result
+
+    async def idle(self) -> None:
+        """Wait until nothing is being worked on."""
+        if self._worker is not None:
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                results: Sequence[R | Exception] = await self._work([item for item, _ in batch])
+            except Exception as e:  # noqa: BLE001 - boundary: it is raised where each item is waited for
+                results = [e] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                _settle(future, result)
+
+
+def _settle(future: asyncio.Future[R], result: R | Exception) -> None:
+    if future.done():  # no caller waits any more
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

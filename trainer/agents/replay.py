@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.agents.answer import is_complete
+from trainer.agents.answer import request_answer
 
 MOST_TURNS = 100  # otherwise a model that repeats recorded calls would never end
-NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # what an attempt's error begins with
+NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # the beginning of the attempt's error
 
 Message = Mapping[str, Any]
 
@@ -62,14 +62,14 @@ def run(task: Any) -> Any:
     record = ToolRecord(given["results"])
     messages: list[Message] = list(given["messages"])
     for _ in range(MOST_TURNS):
-        said = _ask(task, messages, given)
-        calls = said.get("tool_calls") or []
+        message = _ask(task, messages, given)
+        calls = message.get("tool_calls") or []
         if not calls:
-            return said.get("content")
-        messages += [said, *(record.answer(call) for call in calls)]
+            return message.get("content")
+        messages += [message, *(record.answer(call) for call in calls)]
     raise NotRecorded(f"the model took more than {MOST_TURNS} turns, unlike the recorded trajectory")
 
 
 def _ask(task: Any, messages: list[Message], given: Mapping[str, Any]) -> dict[str, Any]:
     tools = {"tools": given["tools"]} if given["tools"] else {}
-    return is_complete(task, {**given["sampling"], "messages": messages, **tools})
+    return request_answer(task, {**given["sampling"], "messages": messages, **tools})

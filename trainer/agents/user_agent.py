@@ -41,7 +41,7 @@ class AttemptOutcome:
     ending: AttemptEnding
     answer: Any = None
     error: str | None = None
-    network: bool = False  # the exception came of a broken connection or a server's fault
+    network: bool = False  # the cause was a broken connection or a server's fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class AgentSpec:
     log: Path
     python: Path = Path(sys.executable)
     cwd: Path = field(default_factory=Path.cwd)
-    env: tuple[str, ...] = ()  # names of variables of ours that it sees too
+    env: tuple[str, ...] = ()  # names of Hone's environment variables that it also receives
     use: Literal["agent", "measure"] = "agent"
     # Beyond its own limit plus the host's grace, an attempt has no answer because user code blocks the host.
     stuck_after_s: float = 5.0
@@ -83,7 +83,7 @@ class UserAgent:
     async def start(self) -> None:
         """Start the process if none runs.
 
-        Raises `AgentUnusable` if the Python or the folder is not there.
+        Raises `AgentUnusable` if the Python or the folder does not exist.
         """
         try:
             await self._host.launch()
@@ -111,9 +111,7 @@ class UserAgent:
         except ChildError as e:
             if e.starting:
                 raise self._unusable(e) from e
-            if isinstance(
-                e, ChildTimeout
-            ):  # an async agent that blocks its event loop: the others are lost and repeated
+            if isinstance(e, ChildTimeout):  # an async agent blocks its event loop: the other attempts are repeated
                 why = f"no answer within {timeout_s:g} s, and its host had to be killed"
                 return AttemptOutcome(AttemptEnding.TIMEOUT, error=why)
             return AttemptOutcome(AttemptEnding.LOST, error=self._ended(e))
@@ -124,11 +122,11 @@ class UserAgent:
 
     def _outcome(self, reply: Mapping[str, Any]) -> AttemptOutcome:
         error = reply.get("error")
-        told = self._told(error) if error is not None else None
-        return AttemptOutcome(AttemptEnding(reply["ending"]), reply.get("answer"), told, reply.get("network", False))
+        why = self._explained(error) if error is not None else None
+        return AttemptOutcome(AttemptEnding(reply["ending"]), reply.get("answer"), why, reply.get("network", False))
 
-    def _told(self, error: str) -> str:
-        """An error, with the variables it mentions that the agent was not given."""
+    def _explained(self, error: str) -> str:
+        """An error, with the names of the variables it mentions that the agent does not receive."""
         names = list_withheld_variables(error, self.spec.env)
         if not names:
             return error
@@ -142,7 +140,7 @@ class UserAgent:
                 why = error.strerror or error
                 return AgentUnusable(f"cannot start {spec.python} in {spec.cwd}: {why}. Check --python and --cwd.")
             case ChildFailed():
-                return AgentUnusable(f"{shown} cannot be used: {self._told(str(error))}")
+                return AgentUnusable(f"{shown} cannot be used: {self._explained(str(error))}")
             case ChildTimeout():
                 return AgentUnusable(f"{shown} was not imported within {_START_TIMEOUT_S:.0f} s. See {spec.log}.")
             case _:

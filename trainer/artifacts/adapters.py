@@ -83,7 +83,7 @@ def publish_adapter(
 ) -> PublishedAdapter:
     """Write a version's directory into `adapters`, check it, and rename it into place atomically.
 
-    `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then nothing is left.
+    `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then no folder remains.
     """
     with durable_folders.unfinished_folder(adapters, alias_slug(origin.alias)) as folder:
         save_file(dict(state), folder / WEIGHTS, metadata={"format": "pt"})

@@ -1,5 +1,4 @@
-"""Checkpoints: the training state beside a version's adapter, which is the optimizer, the schedule and the random
-state.
+"""Checkpoints: the optimizer, schedule and random state of a version, stored beside its adapter.
 
 Owns: a checkpoint's folder, written completely or not at all, and a checksum that is verified on reading. Refuses:
 weights (the adapter has them, exactly, in float32) and deciding which checkpoint to load.

@@ -23,7 +23,7 @@ CONTEXTS = 8
 NAMED = 4  # tokens a context
 _ROWS = 6  # the shortest of a step: each yields several contexts in one forward pass
 _POSITIONS = 12  # a row
-_LIKELY = 8  # tokens are named among the parent's likeliest: an engine's rounding is largest in the tail
+_LIKELY = 8  # tokens are chosen among the parent's likeliest, because an engine's rounding is largest in the tail
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The advantage is the reward minus the group's mean: GRPO (arXiv 2402.03300) with
 deviation, which favours tasks that are almost always or almost never solved (Dr. GRPO, arXiv 2503.20783, section 3.1).
 Dividing is an option. A trajectory without a group is compared with earlier trajectories of its alias (reinforcement
 comparison, Williams 1992); its own reward is never part of that baseline. Every whole trajectory has the same weight in
-the loss, so that long ones do not dominate; a single call (`recorder.queue.groups.same_request`) may have a smaller one.
+the loss, so that long ones do not dominate; a single call (`recorder.queue.groups.same_request`) may have less.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from recorder.registry.versions import version_age
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
 
-ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
+ROW_TOO_LONG = "row_too_long"  # the only code that depends on the trainer's memory
 IN_OWN_GROUP = "in_own_group"  # a call in a shadow group that counts in its trajectory's group
 
 
@@ -66,7 +66,7 @@ class SkippedChoice:
     trajectory_id: str
     call_id: str
     choice: int
-    code: str  # a `Exclusion` code, ROW_TOO_LONG or IN_OWN_GROUP
+    code: str  # an `Exclusion` code, ROW_TOO_LONG or IN_OWN_GROUP
 
 
 def trajectory_rows(trajectory: TrajectoryView, basis: RowBasis) -> tuple[list[Row], list[SkippedChoice]]:

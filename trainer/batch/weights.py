@@ -34,11 +34,11 @@ class UntrainedChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExcludedTrajectory:
-    """A member without any trained token. `told`: the ledger has held the reason since its group was closed."""
+    """A member without any trained token. `recorded`: the ledger has the reason already, since its group was closed."""
 
     trajectory_id: str
     code: str
-    told: bool = False
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class GroupRows:
     def ledger_rows(self) -> list[LedgerRow]:
         """The exclusions in a trained group: its members, and single choices of trained members."""
         trained = self.trained
-        untold = [left for left in self.left if not left.told]
-        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in untold]
+        new = [left for left in self.left if not left.recorded]
+        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in new]
         choices = [
             LedgerRow(self.project_id, "call", s.call_id, s.code, {"choice": s.choice, "trajectory": s.trajectory_id})
             for s in self.skipped
@@ -97,7 +97,7 @@ def group_rows(
     divide_by_std: bool = False,
     baselines: Mapping[str, Baseline] | None = None,
 ) -> GroupRows:
-    """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score.
+    """Decide which parts of a scored group are trained on. `rewards` is trajectory id → reward of its current score.
 
     `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean.
     """
@@ -115,7 +115,7 @@ def group_rows(
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
         own, without = trajectory_rows(member, basis)
-        # A choice that is a sibling's leaf is the sibling's: trained there, or reported there.
+        # A choice that is a sibling's leaf belongs to the sibling, and is trained or reported there.
         without = [s for s in without if s.code != Exclusion.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
         rows += own
         skipped += without
@@ -166,11 +166,11 @@ def _excluded(
 ) -> ExcludedTrajectory | None:
     """Why a member does not even count for the mean, if so."""
     if member.state is not TrajectoryState.COMPLETED:
-        return ExcludedTrajectory(member.id, member.state, told=True)
+        return ExcludedTrajectory(member.id, member.state, recorded=True)
     if member.selection is not None:
-        return ExcludedTrajectory(member.id, Exclusion.NOT_SELECTED, told=True)
+        return ExcludedTrajectory(member.id, Exclusion.NOT_SELECTED, recorded=True)
     if member.purpose is not Purpose.TRAIN:
-        return ExcludedTrajectory(member.id, Exclusion.PURPOSE, told=member.purpose is Purpose.NONE)
+        return ExcludedTrajectory(member.id, Exclusion.PURPOSE, recorded=member.purpose is Purpose.NONE)
     reward = rewards.get(member.id)
     if reward is None or not math.isfinite(reward):
         return ExcludedTrajectory(member.id, UntrainedChoice.REWARD_MISSING)

@@ -49,13 +49,13 @@ class CampaignCounts:
     validation: int = 0
     test: int = 0
     judged: int = 0  # attempts that a model judges
-    ruler: int = 0  # requests to it
-    rubric: int = 0
+    ruler: int = 0  # RULER's requests
+    rubric: int = 0  # requests about rubrics
     input_tokens: int = 0  # of all attempts' inputs
-    material_tokens: int = 0  # of what the judge is shown beside answers
-    answers_shown: int = 0  # to the judge, each as often as it is
+    material_tokens: int = 0  # of the judge's input beside the answers
+    answers_shown: int = 0  # to the judge; an answer counts each time it is shown
     validations: int = 0
-    baselines: int = 0  # version 0 among them costs nothing where it is what serves
+    baselines: int = 0  # version 0 is one of them, and costs nothing if it is live
 
     @property
     def attempts(self) -> int:
@@ -158,7 +158,7 @@ def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Sp
         yield "train", draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
     for _ in (*_validated_after(s), *baseline_arms(s)):
         yield "val", plan.val, each
-    for _ in ("what serves", *{BASE, *baseline_arms(s)}):
+    for _ in ("live", *{BASE, *baseline_arms(s)}):
         yield "test", plan.test, each
 
 

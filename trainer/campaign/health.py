@@ -33,21 +33,21 @@ Then = Literal["note", "pause", "stop", "off"]
 
 FIRST: Final = 5  # steps that a drift is measured from
 NEWEST: Final = 3  # steps, or validations, whose mean is compared: one alone may be chance
-# Validations that a fall is measured from: their mean, which is the surest on level ground, and where the straight line
-# through them ends, since on rising ground their mean is below what was reached. The first validations of a campaign
-# rise fastest, and a line through these would end above the truth: until there are more, the mean of fewer stands in.
+# The level that a fall is measured from: the mean of the validations before it, which is most precise on a plateau, and
+# the end of their regression line, because while they rise their mean is below the level reached. The first validations
+# of a campaign rise fastest, and their line would end too high: until there are `LINE_FROM`, the mean of `FEW` is used.
 MEAN_OF: Final = 8
 FEW: Final = 4
 LINE_OF: Final = 11
 LINE_FROM: Final = 15
-# Standard errors at which a fall is shown: below the mean; below the line by all the newest validations; by fewer.
-# It is looked for after each validation: by simulation (benchmarks/health.py) that is wrong in at most 1 % of whole
-# campaigns.
+# Standard errors at which a fall is significant: below the mean; below the line by all `NEWEST` validations; by fewer.
+# The test runs after each validation. By simulation (benchmarks/health.py), at most 1 % of whole campaigns have a false
+# alarm.
 BELOW_MEAN: Final = 3.75
 BELOW_LINE: Final = 3.25
 BELOW_LINE_BY_FEWER: Final = 4.1
 JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
-MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
+MOVED: Final = 3.0  # standard errors at which the mean of steps has risen or fallen
 PARTS: Final = 5  # steps of each half in which parts are compared
 
 
@@ -106,8 +106,8 @@ class HealthRule:
 
 def validation_measure(one: Validation) -> PooledMeasure | None:
     """A validation as a measure; None: it has no result. `figures` has the spread of a mean as reward_std."""
-    told = (CampaignMeasure.WINS, CampaignMeasure.SUCCESS, CampaignMeasure.REWARD)
-    by = next((by for by in told if measure_value(one, by) is not None), CampaignMeasure.NOTHING)
+    measures = (CampaignMeasure.WINS, CampaignMeasure.SUCCESS, CampaignMeasure.REWARD)
+    by = next((by for by in measures if measure_value(one, by) is not None), CampaignMeasure.NOTHING)
     value = measure_value(one, by)
     return None if value is None else PooledMeasure(one.step, value, count_measured(one), measure_spread(one, by))
 
@@ -118,7 +118,7 @@ def list_findings(
     """The rules that signal after the newest step and did not after the one before.
 
     `validations`: those made so far; other parts and baselines are ignored. After a resumed pause, both arguments hold
-    only what came since, so nothing is compared with what caused the pause.
+    only what came after it, so nothing is compared with the cause of the pause.
     """
     if not steps:
         return []
@@ -177,7 +177,7 @@ class _ValidationFall:
 
     halves: WindowHalves
     reached: PooledEstimate
-    sure: float  # standard errors at which it is shown
+    sure: float  # standard errors at which it is significant
 
     def shown(self, at: float) -> bool:
         """Whether the newest are below that level by `at` and beyond chance."""
@@ -281,9 +281,9 @@ def _is_part(name: str) -> bool:
 
 
 def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
-    """The difference between newer and older steps; 0 if it may be the steps' own scatter (Welch's test).
+    """The difference between newer and older steps; 0 if it is not significant (Welch's test).
 
-    Steps differ by the scenarios they drew, which the spread of their attempts does not show.
+    The test uses the variance between steps: it includes the drawn scenarios, which the spread of attempts does not.
     """
     if min(len(older), len(newer)) < 2:
         return 0.0
@@ -366,7 +366,7 @@ def _judge_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
 
 RULES: Final[Mapping[RuleName, HealthRule]] = {
     "reward_hacking": HealthRule(0.05, _reward_hacking, "pause"),  # fall of the validations
-    "converged": HealthRule(0.01, _converged, "stop"),  # rise of the validations that is none
+    "converged": HealthRule(0.01, _converged, "stop"),  # largest rise of the validations that counts as none
     "reward_jump": HealthRule(0.75, _reward_jump),  # standard deviations of an attempt's reward
     "perfect_scores": HealthRule(0.95, _perfect_scores),  # share of attempts
     "repetition": HealthRule(0.15, _repetition),  # rise of the share of repeated four-word phrases

@@ -95,12 +95,12 @@ class Campaign:
         self._settings = settings
         self._sampler = sampler
         self._measurer = measurer
-        # Loading torch and the base takes longer than starting to sample: it is waited for when there is data.
+        # Loading torch and the base takes longer than starting to sample, so it is awaited only when there is data.
         self._trainer_to_be = asyncio.ensure_future(trainer)
         self._lease_s = lease_s
         self._max_tries = max_tries
         self._progress = progress
-        self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
+        self._still_ours = still_ours  # raises CampaignBusy if the campaign's lease was lost
         self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
         self._compared = compared
@@ -126,12 +126,12 @@ class Campaign:
         history = await read_history(self._store, self._campaign)
         train, val, test = await self._scenarios()
         s = self._settings
-        ruling = StopEvaluator(
+        evaluator = StopEvaluator(
             self._store, self._campaign, s, self._compared.measure, train, self._gained, self._progress
         )
-        await self._begin(history, ruling)
+        await self._begin(history, evaluator)
         await self._validate(history, val, last=False)
-        while (stop := await ruling.stop(history)) is None:
+        while (stop := await evaluator.stop(history)) is None:
             step = history.steps_done + 1
             drawn = draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
@@ -143,8 +143,8 @@ class Campaign:
             return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
 
-    async def _begin(self, history: CampaignHistory, ruling: StopEvaluator) -> None:
-        """Write down how this run of the program starts, and which settings changed."""
+    async def _begin(self, history: CampaignHistory, evaluator: StopEvaluator) -> None:
+        """Record how this process starts the campaign, and which settings changed."""
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
@@ -152,12 +152,12 @@ class Campaign:
         if history.begun:
             changes += changed_recipe(step, history.begun[-1].recipe, recipe)
         for change in changes:
-            if change not in history.changes:  # the program was killed before it had taken the new settings over
+            if change not in history.changes:  # an earlier process was killed before it stored the new settings
                 history.changes.append(change)
                 await self._tell(CHANGE, change)
         await campaigns.set_settings(self._store, self._campaign.id, settings)
-        paused = self._campaign.reason == StopCode.PAUSED  # as it was found
-        begun = ruling.begun(step, recipe, paused=paused)
+        paused = self._campaign.reason == StopCode.PAUSED  # before this process
+        begun = evaluator.begun(step, recipe, paused=paused)
         await write_event(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
 
@@ -239,7 +239,7 @@ class Campaign:
         figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
         figures |= await judges.judge_agreement(self._store, self._campaign.id)
         earlier = await load_earlier_report(self._store, self._alias.id, self._campaign.id, groups)
-        if earlier and earlier.step:  # what is live now may be what came of it
+        if earlier and earlier.step:  # the live version may be the one that it made
             before = await versions.get_version(self._store, earlier.step.parent_version_id)
         with self._timed("training"):
             self._progress.tell(PhaseStatus(step, "training"))
@@ -285,7 +285,7 @@ class Campaign:
         return None, failure
 
     async def _swap(self, step: int, version: VersionView) -> str | None:
-        """Wait until a version is in service; return why it will not be, if so."""
+        """Wait until a version is in service, or return why it will not be."""
         deadline = time.monotonic() + self._settings.live_timeout_s
         self._progress.tell(PhaseStatus(step, "swapping", detail=""))
         with self._store.watch.on(Topic.SERVICE) as news:
@@ -359,10 +359,10 @@ class Campaign:
         if due:
             await self._validator.baselines(history, tasks, await self._service.live())
 
-    # --- small things
+    # --- helpers
 
     def _raise_early(self) -> None:
-        """Raise errors of the trainer's start before attempts are made in vain."""
+        """Raise errors of the trainer's start before attempts are wasted."""
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 

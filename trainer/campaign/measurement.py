@@ -33,7 +33,7 @@ from trainer.measures.campaign_measure import AttemptValue
 from trainer.progress import Notice, Progress
 
 FUNCTION_TIMEOUT_S = 30.0
-# Ended by the agent without a model's answer: the agent's own failure.
+# Includes an end without any complete answer of the model: that is the agent's own failure.
 _SPOILT = AGENTS_OWN | {"no_complete_call"}
 
 
@@ -51,7 +51,7 @@ class RoundMeasure:
     adversarial: float | None = None
     adversarial_attempts: int = 0
     succeeded: Mapping[str, bool] = field(default_factory=dict)  # by attempt id, where success was measured
-    agent_failures: int = 0  # attempts that their agents spoilt, among those that did not succeed
+    agent_failures: int = 0  # those that failed by their agent's own fault
 
     @property
     def value(self) -> float | None:
@@ -222,8 +222,8 @@ def round_figures(
         **_means("health.turns", (len(one.main_path) for one in attempts)),
         **_means("health.tool_calls", (sum(1 for _ in _tool_calls(one)) for one in attempts)),
         **_means("health.seconds", map(_seconds, attempts)),
-        **_means("health.repetition", (repetition(list(_said(one))) for one in attempts)),
-        **_means("health.perfect", (value >= highest - ALIKE for value in _asked(scores.values()))),
+        **_means("health.repetition", (repetition(list(_written_texts(one))) for one in attempts)),
+        **_means("health.perfect", (value >= highest - ALIKE for value in _assigned_rewards(scores.values()))),
         **_means("health.zero_variance", (_spread(rewards) <= ALIKE for rewards in of_groups if len(rewards) > 1)),
         **_means("health.judge_agreement", (one for rewards in of_groups for one in _ordered(rewards, success or {}))),
         **_parts(scores.values()),
@@ -274,7 +274,7 @@ def _tool_calls(attempt: TrajectoryView) -> Iterator[ToolCall]:
     return (call for message in _answers(attempt) for call in plain_text.tool_calls(message))
 
 
-def _said(attempt: TrajectoryView) -> Iterator[str]:
+def _written_texts(attempt: TrajectoryView) -> Iterator[str]:
     """The model's texts and tool calls."""
     for message in _answers(attempt):
         yield plain_text.thinking_text(message)
@@ -288,7 +288,7 @@ def _rewards(score: StoredScore | None) -> dict[str, float]:
     return {one.trajectory_id: one.value for one in parts if one.part == REWARD and one.value is not None}
 
 
-def _asked(scores: Iterable[StoredScore]) -> Iterator[float]:
+def _assigned_rewards(scores: Iterable[StoredScore]) -> Iterator[float]:
     """The rewards that a judge or code assigned."""
     parts = (part for score in scores for part in score.parts if part.part == REWARD and not part.unasked)
     return (part.value for part in parts if part.value is not None)

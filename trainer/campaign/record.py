@@ -1,11 +1,8 @@
-"""A campaign's row: created, or found unfinished and resumed, leased to one process, and marked when it ends early.
+"""A campaign in the store: its row, its lease, its events and its summary.
 
-Owns: what a campaign starts with and may not change later, its lease and the lease of its attempts. Refuses: running
-it.
-
-Write a campaign's events to the ledger, and summarise the campaign at its end.
-
-Refuses: the classes of events and reading them back (`recorder.views.campaigns`), and decisions.
+Owns: creating or resuming the row, the settings that may not change later, the lease of a campaign and of its attempts,
+marking an early end, and writing events to the ledger. Refuses: running a campaign (`trainer.campaign.loop`), the
+classes of events and reading them back (`recorder.views.campaigns`).
 """
 
 from __future__ import annotations
@@ -43,8 +40,8 @@ from trainer.step.lease_renewer import LeaseRenewer
 from trainer.tasks import selection
 from trainer.tasks.scenarios import Scenario
 
-# What a campaign was begun with and cannot change halfway: its steps would not be what they were. After a pause another
-# recipe may judge what comes.
+# Settings that stay as they were when the campaign began, so that its steps are comparable. After a pause the judge
+# recipe may change.
 SHAPE = (
     "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
     "judge_recipe",
@@ -55,12 +52,12 @@ SHAPE = (
 class CampaignPlan:
     """A campaign to run. `train` None: the scenarios are those in the store."""
 
-    name: str  # fit to name a folder
+    name: str  # valid as the name of a folder
     settings: CampaignSettings
     train: Sequence[Scenario] | None
     val: Sequence[Scenario]
     test: Sequence[Scenario] = ()
-    fresh: bool = False  # begin another even if one of that name is unfinished
+    fresh: bool = False  # create a new campaign even if one of that name is unfinished
     validates: bool = False  # there are scenarios to validate with, here or in the store
 
     @property
@@ -127,7 +124,7 @@ def require_agent(settings: CampaignSettings) -> None:
             "task.base_url, or at OPENAI_BASE_URL"
         )
     if (settings.agent or "").startswith("hone:") and settings.agent != answer.NAME:
-        raise CampaignError(f"Hone has no agent {settings.agent!r}: {answer.NAME!r} is its only one (campaign.agent)")
+        raise CampaignError(f"Hone has no agent {settings.agent!r}: {answer.NAME!r} is its only agent (campaign.agent)")
 
 
 async def begin_or_find(store: Store, alias: AliasView, plan: CampaignPlan, progress: Progress) -> CampaignView:
@@ -144,7 +141,7 @@ async def begin_or_find(store: Store, alias: AliasView, plan: CampaignPlan, prog
             await campaigns.add_scenarios(store, campaign.id, part, new_scenarios(tasks))
         return campaign
     await _require_same(store, found, alias, plan)
-    progress.tell(Notice(f"resuming campaign {found.name!r} ({found.id}), {found.state} until now"))
+    progress.tell(Notice(f"resuming campaign {found.name!r} ({found.id}), which was {found.state}"))
     return found
 
 
@@ -178,10 +175,10 @@ async def _require_same(store: Store, found: CampaignView, alias: AliasView, pla
 async def _other_scenarios(store: Store, found: CampaignView, plan: CampaignPlan) -> list[str]:
     """The parts whose scenarios differ from those at the start."""
     changed = []
-    begun = bool(await campaigns.list_scenarios(store, found.id, "train"))  # written last: all were
+    begun = bool(await campaigns.list_scenarios(store, found.id, "train"))  # written last, so the others are there too
     for part, tasks in plan.parts.items():
         stored = await campaigns.list_scenarios(store, found.id, part)
-        if not (begun or stored):  # the program was killed before it had written them
+        if not (begun or stored):  # an earlier process was killed before it wrote them
             await campaigns.add_scenarios(store, found.id, part, new_scenarios(tasks))
         elif [_as_given(one) for one in stored] != new_scenarios(tasks):
             changed.append(f"the {part} scenarios")
@@ -224,7 +221,7 @@ async def _keep_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
         try:
             await store_attempts.renew_attempts(store, campaign_id, owner, lease_s)
         except StoreUnavailable:
-            continue  # busy for a moment: the next one may still be in time
+            continue  # the next renewal may still be in time
 
 
 def require_lease(keeper: LeaseRenewer, campaign: CampaignView) -> None:
@@ -247,7 +244,7 @@ async def mark_ended_early(store: Store, campaign: CampaignView) -> AsyncIterato
 
 
 async def _leave(store: Store, campaign: CampaignView, state: CampaignState, reason: str) -> None:
-    with contextlib.suppress(Conflict):  # it had finished before this
+    with contextlib.suppress(Conflict):  # it has already finished
         await campaigns.finish_campaign(store, campaign.id, state, reason)
 
 

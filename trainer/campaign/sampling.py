@@ -49,7 +49,7 @@ class AttemptRound:
     scenarios: Sequence[Scenario]
     numbers: Sequence[int]
     key: str = ""
-    called: str = "step"  # what people call that of which `step` is the number
+    called: str = "step"  # the noun for `step` in messages
 
     @property
     def total(self) -> int:
@@ -59,9 +59,9 @@ class AttemptRound:
 
 @dataclass(slots=True)
 class RoundTally:
-    """The outcomes of a round's attempts, in this run of the program and before.
+    """The outcomes of a round's attempts, in this process and before.
 
-    `done` includes failed ones. `ended_now`: those that ended in this run of the program.
+    `done` includes failed ones. `ended_now`: those that ended in this process.
     """
 
     total: int
@@ -94,7 +94,7 @@ def attempt_number(member: TrajectoryView) -> int:
 
 
 def refuse_broken_agent(of: AttemptRound, tally: RoundTally) -> None:
-    """Raise `CampaignError` if every attempt of a round failed, at least one in this run of the program."""
+    """Raise `CampaignError` if every attempt of a round failed, at least one of them in this process."""
     # Earlier failures are not repeated: after a fix of the agent the campaign continues with the next round.
     if tally.ended_now and sum(tally.failed.values()) == tally.total:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
@@ -136,7 +136,7 @@ class RoundSampler:
         await self._runner.run_all(self._campaign.id, on_end)
         await self._close_what_is_open(of)
         if unanswered := tally.failed[EndReason.NOT_RECORDED]:
-            text = f"{unanswered} of {tally.total} attempts ended at a tool call that the record cannot answer"
+            text = f"{unanswered} of {tally.total} attempts ended at a tool call without a recorded result"
             self._progress.tell(Notice(text))
         return tally
 
@@ -160,14 +160,14 @@ class RoundSampler:
 
     async def _tally_before(self, of: AttemptRound) -> RoundTally:
         """The outcomes of a round's attempts before the program was killed."""
-        whose = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
-        tally = RoundTally(of.total, (await store_attempts.count_by_state(*whose)).get(AttemptState.DONE, 0))
-        for failure in await store_attempts.list_failures(*whose):
+        which = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
+        tally = RoundTally(of.total, (await store_attempts.count_by_state(*which)).get(AttemptState.DONE, 0))
+        for failure in await store_attempts.list_failures(*which):
             tally.fail(failure.reason or AttemptState.ERRORED, failure.error)
         return tally
 
     async def _close_what_is_open(self, of: AttemptRound) -> None:
-        """Close a round's open groups: one that lacks a member would wait for it."""
+        """Close a round's open groups: one that lacks a member would wait for that member."""
         for group in await self.groups(of):
             if group.state is GroupState.OPEN:
                 await closure.close_group(Project(self._store, self._campaign.project_id), group.group_id)
@@ -181,7 +181,7 @@ class RoundSampler:
     async def scored(self, of: AttemptRound) -> list[GroupStatus]:
         """Wait until every group of a round is scored or excluded, or the time limit ends; return the groups."""
         deadline = time.monotonic() + self._settings.judge_timeout_s
-        told: set[tuple[str, int]] = set()
+        reported: set[tuple[str, int]] = set()
         look_for_judge = time.monotonic() + _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS) as news:
             while True:
@@ -189,7 +189,7 @@ class RoundSampler:
                 found = await self.groups(of)
                 waiting = [group for group in found if not is_decided(group)]
                 self._progress.tell(PhaseStatus(of.step, "judging", len(found) - len(waiting), len(found)))
-                await self._tell_unscored(found, told)
+                await self._report_unscored(found, reported)
                 if not waiting:
                     return found
                 if time.monotonic() >= deadline:
@@ -206,11 +206,11 @@ class RoundSampler:
         if not await self._judge_runs():
             self._warn(f"{waiting} groups wait for scores, but no judge runs: start one with `hone judge`")
 
-    async def _tell_unscored(self, groups: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
+    async def _report_unscored(self, groups: Sequence[GroupStatus], reported: set[tuple[str, int]]) -> None:
         """Report each failure once, also of a group that has been scored since."""
         for group in groups:
-            if group.tries and (group.group_id, group.tries) not in told:
-                told.add((group.group_id, group.tries))
+            if group.tries and (group.group_id, group.tries) not in reported:
+                reported.add((group.group_id, group.tries))
                 why = await self._why(group)
                 then = "it waits for a person" if is_decided(group) else "it is tried again"
                 self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")

@@ -28,7 +28,7 @@ from trainer.progress import Notice, Progress
 
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S: Final = 5.0
-_PROXY_GONE_S: Final = 15.0  # a proxy shows every ten seconds that it lives
+_PROXY_GONE_S: Final = 15.0  # a proxy reports every ten seconds
 
 
 def rank_versions(validations: Sequence[Validation], measure: CampaignMeasure) -> list[tuple[str, float]]:
@@ -64,7 +64,7 @@ class AliasService:
                 break
             version = await versions.get_version_by_name(Project(self._store, self._alias.project_id), name)
             if version.state is not VersionState.RETIRED or version.reason == ROLLED_BACK:
-                continue  # it was taken out of service, or never was in it
+                continue  # it was rolled back, or never served
             if await self._move(version, live, value, why):
                 break
         return await self.live()
@@ -89,17 +89,17 @@ class AliasService:
         return True
 
     async def _loaded(self, version: VersionView) -> None:
-        """Wait until an engine has loaded it again; until then the previous version answers."""
+        """Wait until an engine has loaded the version again; until then the previous version answers."""
         deadline = time.monotonic() + self._loaded_within_s
         with self._store.watch.on(Topic.ENGINES) as news:
-            while version.number > 0:  # the base itself is always there
+            while version.number > 0:  # version 0, the base, is always loaded
                 found = await replicas.list_replicas(Project(self._store, self._alias.project_id), _PROXY_GONE_S)
                 if any(version.engine_name in replica.loaded for replica in found):
                     return
                 if time.monotonic() >= deadline:
                     raise CampaignError(
-                        f"{version.name} is to be in service, but no engine loaded it within "
-                        f"{self._loaded_within_s:g} s. Look at `hone status`, then resume with the same command."
+                        f"{version.name} is selected to serve, but no engine loaded it within "
+                        f"{self._loaded_within_s:g} s. Check `hone status`, then resume with the same command."
                     )
                 await news.wait(deadline - time.monotonic())
 

@@ -1,12 +1,10 @@
-"""A paused campaign: what is shown of it, and how to resume it. Pure.
+"""Decide after each step whether a campaign stops, and describe a pause: its evidence, and how to resume.
 
-Owns: the attempts with the largest gain and the reward part behind it, the text on how to resume, and the settings that
-changed before a resume. Refuses: when to pause (`trainer.campaign.health`), and which version stays in service.
-
-Gather the input of the stop rules: measures, baselines, goals, cost, and health signals of the newest step.
-
-Owns: gathering it, noticing a changed judge, and writing each signal down once. Refuses: the rules
-(`trainer.campaign.stop_rules`, `trainer.campaign.health`).
+Owns: gathering the input of the stop rules (measures, baselines, goals, cost, health signals of the newest step),
+noticing a changed judge, and recording each signal once. For a pause: the attempts with the largest gain and the reward
+part behind it, the text on how to resume, and the settings that changed before a resume. Refuses: the rules
+(`trainer.campaign.stop_rules`, `trainer.campaign.health`), and which version stays in service
+(`trainer.campaign.service`).
 """
 
 from __future__ import annotations
@@ -46,11 +44,141 @@ from trainer.progress import Progress
 from trainer.tasks.selection import steps_of_a_pass
 
 Evidence = Mapping[str, Any]  # {"trajectory", "reward", "part"}
-LoadTopAttempts = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
+LoadTopAttempts = Callable[[int], Awaitable[Sequence[Evidence]]]  # by the number of a step
 SHOWN: Final = 3
-# Settings of where and how fast a campaign runs, without effect on its result.
+# Settings that decide where and how fast a campaign runs, and not its result.
 _OF_THE_PLACE: Final = frozenset({"name", "alias", "python", "cwd", "agent_env", "concurrency", "lease_s"})
 _LONGEST: Final = 500  # characters of a value
+
+PLATEAU_STEPS: Final = 10  # the default, with validations
+_EXACT: Final = 10**9  # comparisons of version 0 with itself, of which half are won by definition: no uncertainty
+
+
+class StopEvaluator:
+    """Decides after each step whether the campaign stops; its minutes count from its creation."""
+
+    def __init__(
+        self,
+        store: Store,
+        campaign: CampaignView,
+        settings: CampaignSettings,
+        measure: CampaignMeasure,
+        train: Sequence[Scenario],
+        gained: LoadTopAttempts,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._campaign = campaign
+        self._settings = settings
+        self._measure = measure
+        self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
+        self._gained = gained
+        self._progress = progress
+        self._began = time.monotonic()
+        self._minutes_before: float | None = None
+
+    def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
+        """The event that a process runs the campaign from here, after `step` steps.
+
+        It holds the parameters of the rules that are no settings: the measure, the plateau, the length of an epoch.
+        """
+        return CampaignBegun(step, paused, recipe, self._measure, self._plateau_steps, self._epoch_steps)
+
+    @property
+    def _plateau_steps(self) -> int | None:
+        return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
+
+    async def stop(self, history: CampaignHistory) -> StopDecision | None:
+        """Whether the campaign ends now, and why."""
+        if history.tests:  # an earlier process was killed during the tests: nothing is trained after them
+            return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        await self._judges(history)
+        s = self._settings
+        seen = history.measured(self._measure, regularly=s.val_every is not None)
+        newest = history.validations[-1] if history.validations else None
+        missing = unmet_goals(s.goals, newest) if s.goals else []
+        beat = self._beat(history)
+        if s.beat is not None and beat is None:
+            missing.append(f"{s.beat.baseline} was not measured by the current judge")
+        found = await self._look(history)
+        measures = [one for event in seen if (one := self._pooled_measure(event)) is not None]
+        return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
+
+    async def _judges(self, history: CampaignHistory) -> None:
+        """Record which judges scored the newest step, and report a new judge."""
+        step = history.steps_done
+        by = await judges.step_judges(self._store, self._campaign, step)
+        found = judges.judge_change(
+            history.judged, step, by, await judges.current_switch(self._store, self._campaign.id)
+        )
+        if found is None:
+            return
+        row, change = found
+        if change is not None:  # reported first: a process that is killed in between reports it again when it resumes
+            history.changes.append(change)
+            await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
+            self._progress.tell(change)
+        history.judged.append(row)
+        await write_event(self._store, self._campaign, JUDGED, row)
+
+    def _pooled_measure(self, event: StepDone | Validation) -> PooledMeasure | None:
+        value = measure_value(event, self._measure)
+        if value is None:
+            return None
+        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._measure))
+
+    def _rules(self, beat: BeatGoal | None) -> StopRules:
+        s = self._settings
+        return StopRules(
+            steps=s.steps,
+            target=s.target,
+            target_steps=s.target_steps,
+            beat=beat,
+            plateau_steps=self._plateau_steps,
+            plateau_delta=s.plateau_delta,
+            epochs=s.epochs,
+            epoch_steps=self._epoch_steps,
+            max_minutes=s.max_minutes,
+            max_judge_usd=s.max_judge_usd,
+            max_judge_tokens=s.max_judge_tokens,
+        )
+
+    def _beat(self, history: CampaignHistory) -> BeatGoal | None:
+        if (wanted := self._settings.beat) is None:
+            return None
+        if wanted.baseline == BASE and self._measure is CampaignMeasure.WINS:  # a win rate already compares with it
+            return BeatGoal(BASE, PooledMeasure(0, 0.5, _EXACT), wanted.margin)
+        against = history.baseline(wanted.baseline, self._measure)
+        measure = self._pooled_measure(against) if against is not None else None
+        return BeatGoal(wanted.baseline, measure, wanted.margin) if measure is not None else None
+
+    async def _spent(self, history: CampaignHistory) -> CampaignCost:
+        s = self._settings
+        if self._minutes_before is None:
+            self._minutes_before = history.seconds / 60
+        minutes = self._minutes_before + (time.monotonic() - self._began) / 60
+        if s.max_judge_usd is None and s.max_judge_tokens is None:
+            return CampaignCost(minutes)
+        judged = await budgets.campaign_judging_cost(self._store, self._campaign)
+        return CampaignCost(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
+
+    async def _look(self, history: CampaignHistory) -> list[HealthFinding]:
+        """The health findings of the newest step, since the last resume after a pause and by one judge."""
+        since = max(history.answered_until, history.one_judge_from - 1)
+        steps = [step for step in history.steps if step.step > since]
+        validations = [one for one in history.validations if one.step > since]
+        found = list_findings(steps, validations, self._settings.health)
+        for one in found:
+            if not any((alarm.step, alarm.rule) == (one.step, one.rule) for alarm in history.alarms):
+                await self._record_alarm(history, one)
+        return found
+
+    async def _record_alarm(self, history: CampaignHistory, one: HealthFinding) -> None:
+        evidence = await self._gained(one.step) if one.then == "pause" else []
+        alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
+        history.alarms.append(alarm)
+        await write_event(self._store, self._campaign, ALARM, alarm)
+        self._progress.tell(alarm)
 
 
 def most_gained_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
@@ -88,8 +216,8 @@ def how_to_resume(campaign: str, live: str) -> str:
     return (
         f"paused: {live} is in service, and nothing is lost. Look at the attempts above (`hone show ID`). If they "
         "cheat, add a rule or change the judge recipe, rescore the groups with `hone score --all`, and resume with "
-        f"`hone train --resume {campaign}`. To ignore a rule of [campaign.health] that is wrong here, set it to "
-        'then = "note" (docs/health.md).'
+        f"`hone train --resume {campaign}`. To ignore a rule of [campaign.health] that is wrong here, set its "
+        '`then` to "note" (docs/health.md).'
     )
 
 
@@ -108,135 +236,3 @@ def changed_recipe(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) ->
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-PLATEAU_STEPS: Final = 10  # the default, with validations
-_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won by definition
-
-
-class StopEvaluator:
-    """Decides after each step whether the campaign stops; its minutes count from its creation."""
-
-    def __init__(
-        self,
-        store: Store,
-        campaign: CampaignView,
-        settings: CampaignSettings,
-        measure: CampaignMeasure,
-        train: Sequence[Scenario],
-        gained: LoadTopAttempts,
-        progress: Progress,
-    ) -> None:
-        self._store = store
-        self._campaign = campaign
-        self._settings = settings
-        self._measure = measure
-        self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
-        self._gained = gained
-        self._progress = progress
-        self._began = time.monotonic()
-        self._minutes_before: float | None = None
-
-    def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
-        """The event that a run of the program begins after `step` steps, with the parameters of the rules that the
-        settings alone do not hold: the measure, the plateau, the length of an epoch.
-        """
-        return CampaignBegun(step, paused, recipe, self._measure, self._plateau_steps, self._epoch_steps)
-
-    @property
-    def _plateau_steps(self) -> int | None:
-        return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
-
-    async def stop(self, history: CampaignHistory) -> StopDecision | None:
-        """Whether the campaign ends now, and why."""
-        if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
-            return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
-        await self._judges(history)
-        s = self._settings
-        seen = history.measured(self._measure, regularly=s.val_every is not None)
-        newest = history.validations[-1] if history.validations else None
-        missing = unmet_goals(s.goals, newest) if s.goals else []
-        beat = self._beat(history)
-        if s.beat is not None and beat is None:
-            missing.append(f"{s.beat.baseline} was not measured by the current judge")
-        found = await self._look(history)
-        measures = [one for event in seen if (one := self._pooled_measure(event)) is not None]
-        return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
-
-    async def _judges(self, history: CampaignHistory) -> None:
-        """Write down who judged the newest step, and report a new judge."""
-        step = history.steps_done
-        by = await judges.step_judges(self._store, self._campaign, step)
-        found = judges.judge_change(
-            history.judged, step, by, await judges.current_switch(self._store, self._campaign.id)
-        )
-        if found is None:
-            return
-        row, change = found
-        if change is not None:  # reported first: a program killed in between reports it again
-            history.changes.append(change)
-            await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
-            self._progress.tell(change)
-        history.judged.append(row)
-        await write_event(self._store, self._campaign, JUDGED, row)
-
-    def _pooled_measure(self, event: StepDone | Validation) -> PooledMeasure | None:
-        value = measure_value(event, self._measure)
-        if value is None:
-            return None
-        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._measure))
-
-    def _rules(self, beat: BeatGoal | None) -> StopRules:
-        s = self._settings
-        return StopRules(
-            steps=s.steps,
-            target=s.target,
-            target_steps=s.target_steps,
-            beat=beat,
-            plateau_steps=self._plateau_steps,
-            plateau_delta=s.plateau_delta,
-            epochs=s.epochs,
-            epoch_steps=self._epoch_steps,
-            max_minutes=s.max_minutes,
-            max_judge_usd=s.max_judge_usd,
-            max_judge_tokens=s.max_judge_tokens,
-        )
-
-    def _beat(self, history: CampaignHistory) -> BeatGoal | None:
-        if (wanted := self._settings.beat) is None:
-            return None
-        if (
-            wanted.baseline == BASE and self._measure is CampaignMeasure.WINS
-        ):  # a win rate is a comparison with it already
-            return BeatGoal(BASE, PooledMeasure(0, 0.5, _SURELY), wanted.margin)
-        against = history.baseline(wanted.baseline, self._measure)
-        measure = self._pooled_measure(against) if against is not None else None
-        return BeatGoal(wanted.baseline, measure, wanted.margin) if measure is not None else None
-
-    async def _spent(self, history: CampaignHistory) -> CampaignCost:
-        s = self._settings
-        if self._minutes_before is None:
-            self._minutes_before = history.seconds / 60
-        minutes = self._minutes_before + (time.monotonic() - self._began) / 60
-        if s.max_judge_usd is None and s.max_judge_tokens is None:
-            return CampaignCost(minutes)
-        judged = await budgets.campaign_judging_cost(self._store, self._campaign)
-        return CampaignCost(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
-
-    async def _look(self, history: CampaignHistory) -> list[HealthFinding]:
-        """The health findings of the newest step, since the last resume after a pause and by one judge."""
-        since = max(history.answered_until, history.one_judge_from - 1)
-        steps = [step for step in history.steps if step.step > since]
-        validations = [one for one in history.validations if one.step > since]
-        found = list_findings(steps, validations, self._settings.health)
-        for one in found:
-            if not any((alarm.step, alarm.rule) == (one.step, one.rule) for alarm in history.alarms):
-                await self._write_down(history, one)
-        return found
-
-    async def _write_down(self, history: CampaignHistory, one: HealthFinding) -> None:
-        evidence = await self._gained(one.step) if one.then == "pause" else []
-        alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
-        history.alarms.append(alarm)
-        await write_event(self._store, self._campaign, ALARM, alarm)
-        self._progress.tell(alarm)

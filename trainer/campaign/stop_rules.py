@@ -23,7 +23,7 @@ class StopCode(StrEnum):
     STEPS = "steps"
     EPOCHS = "epochs"
     CONVERGED = "converged"
-    PAUSED = "paused"  # not over: the campaign is stopped, and can be resumed
+    PAUSED = "paused"  # the campaign is stopped and can be resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StopRules:
 
 @dataclass(frozen=True, slots=True)
 class CampaignCost:
-    """The cost of the campaign so far, over all runs of its program."""
+    """The cost of the campaign so far, over all processes that ran it."""
 
     minutes: float = 0.0
     judge_usd: float = 0.0
@@ -131,8 +131,8 @@ def _at_target(measures: Sequence[PooledMeasure], rules: StopRules) -> StopDecis
 
 
 def _by_health(findings: Sequence[HealthFinding], then: str, code: StopCode) -> StopDecision | None:
-    told = [f"{one.rule}: {one.detail}" for one in findings if one.then == then]
-    return StopDecision(code, "; ".join(told)) if told else None
+    signals = [f"{one.rule}: {one.detail}" for one in findings if one.then == then]
+    return StopDecision(code, "; ".join(signals)) if signals else None
 
 
 def _on_plateau(measures: Sequence[PooledMeasure], rules: StopRules) -> StopDecision | None:

@@ -1,6 +1,6 @@
 """A campaign's measurements beside its steps: validations, baselines before the first step, the final test.
 
-Owns: these rounds, which arm attempts each scenario, and writing each result down once. Refuses: when one is due
+Owns: these rounds, which arm attempts each scenario, and recording each result once. Refuses: when one is due
 (`trainer.campaign.loop`), and training: none of these attempts is trained on.
 """
 
@@ -61,7 +61,7 @@ class CampaignValidator:
         self._settings = settings
         self._arms = arms
         self._measure = measure
-        self._averaged = averaged  # whether the mean of the rewards is a measure: of RULER's it is not
+        self._averaged = averaged  # whether the mean of the rewards is a measure (not of RULER's)
         self._sampler = sampler
         self._measurer = measurer
         self._progress = progress
@@ -131,9 +131,7 @@ class CampaignValidator:
             figures=self._figures(ordinary),
             agent_failures=measured.agent_failures,
         )
-        if (
-            self._measure is CampaignMeasure.NOTHING
-        ):  # a mean of RULER's scores is no measure of adversarial ones either
+        if self._measure is CampaignMeasure.NOTHING:  # RULER's mean is no measure of adversarial scenarios either
             return done
         if self._measure is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
@@ -165,9 +163,8 @@ class CampaignValidator:
         }
         found = round_figures(views, scored)
         figures = {name: found[of] for name, of in _NAMED.items() if of in found}
-        if self._needs_scores or is_all_judged(
-            views, scored
-        ):  # a mean over those judged so far would be biased to quick ones
+        # A mean over the attempts judged so far would favour those that are judged fast.
+        if self._needs_scores or is_all_judged(views, scored):
             figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]

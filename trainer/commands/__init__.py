@@ -1,4 +1,4 @@
-"""The roof: `hone train`, `learn`, `eval`, `scenarios`, `report`: their flags, signals, exit codes, how they print.
+"""The commands `hone train`, `learn`, `eval`, `scenarios` and `report`: flags, signals, exit codes and output.
 
 Refuses: the work (`trainer.runtime`, `trainer.evaluation`, `trainer.tasks`, `trainer.report`).
 """

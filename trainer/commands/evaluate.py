@@ -67,7 +67,7 @@ def evaluate(
     """Compare versions on a file of scenarios: each version attempts each scenario, and nothing is trained on.
 
     The output has each version's success, wins or reward, and the differences from the first version, each with a 95 %
-    bootstrap interval over scenarios; and what the attempts took. If RULER is the only reward, the attempts of all
+    bootstrap interval over scenarios; and the usage of the attempts. If RULER is the only reward, the attempts of all
     versions at a scenario are judged in one blind group, and the output has wins. If a function decides success, no
     judge is asked.
 
@@ -96,8 +96,7 @@ async def _evaluate(
 ) -> EvaluationResult:
     from trainer.errors import CampaignError
     from trainer.evaluation.request import plan_evaluation
-    from trainer.evaluation.runner import evaluation_measures
-    from trainer.evaluation.runner import run_evaluation as program
+    from trainer.evaluation.runner import evaluation_measures, run_evaluation
     from trainer.progress import choose_progress
 
     settings = context.settings()
@@ -110,4 +109,4 @@ async def _evaluate(
     except CampaignError as e:  # nothing runs yet: a setting is wrong
         raise click.UsageError(str(e)) from e
     with choose_progress(as_json=False, out=sys.stderr) as shown:
-        return await program(asked, settings, wanted_services(context, settings, proxy_url), shown)
+        return await run_evaluation(asked, settings, wanted_services(context, settings, proxy_url), shown)

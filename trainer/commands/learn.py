@@ -38,7 +38,7 @@ def _check(context: Context) -> None:
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:
     from trainer.progress import choose_progress
-    from trainer.runtime.learner import learn as learning
+    from trainer.runtime.learner import learn as run_learners
 
     with choose_progress(as_json=context.json) as shown:
-        await learning(context.settings(), names, shown)
+        await run_learners(context.settings(), names, shown)

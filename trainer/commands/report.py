@@ -36,7 +36,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     from recorder.commands.context import run
     from trainer.report import page, terminal
 
-    found = run(context, lambda project: _found(project, campaign))
+    found = run(context, lambda project: _load_report(project, campaign))
     if page_path is not None:
         page.write_page(found, page_path)
     if context.json:
@@ -47,7 +47,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
             echo(f"Wrote {page_path}.")
 
 
-async def _found(project: Project, campaign: str | None) -> CampaignReport:
+async def _load_report(project: Project, campaign: str | None) -> CampaignReport:
     from trainer.report.contents import find_campaign, gather_report
 
     return await gather_report(project.store, await find_campaign(project, campaign))

@@ -1,7 +1,7 @@
 """`hone scenarios`: `check` a list, make one `from-traffic`, `generate` one.
 
-Owns: the flags, and how parts, tasks and progress print. Refuses: reading lists and tasks (`trainer.tasks`), writing
-new scenarios (`trainer.scenario_generation.program`), replaying (`trainer.campaign`).
+Owns: the flags, and the output of parts, tasks and progress. Refuses: reading lists and tasks (`trainer.tasks`),
+generating scenarios (`trainer.scenario_generation.program`), replaying (`trainer.agents.replay`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def generate(context: Context, /, out: Path | None, **order: Any) -> None:
     asked = GenerationOrder(**order)
     if asked.mcp is None and not (asked.task or "").strip():
         raise click.UsageError("name what the scenarios are for: --mcp URL, --task TEXT, or both.")
-    file = None if out is None else ScenarioWriter(out)  # before a model is paid for
+    file = None if out is None else ScenarioWriter(out)  # raises before a model is asked
     try:
         made = run(_generate(context, asked, file))
     finally:
@@ -108,8 +108,7 @@ async def _generate(context: Context, asked: GenerationOrder, file: ScenarioWrit
 
 
 def _tell(text: str) -> None:
-    """Print a line to standard error, with text of models and servers made harmless."""
-
+    """Print a line to standard error."""
     echo(text, err=True)
 
 
@@ -118,8 +117,7 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
 
     written = out if made.found.scenarios else None
     if as_json:
-        told = program.generation_json(made.found, made.wanted, made.spent, written, stopped=made.stopped)
-        write_json(told)
+        write_json(program.generation_json(made.found, made.wanted, made.spent, written, stopped=made.stopped))
         return
     for text in program.generation_summary(made.found, made.wanted, made.spent):
         _tell(text)
@@ -198,7 +196,7 @@ async def _tasks(
     asked = [traffic.parse_condition(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
-        await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the names that there are
+        await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the known names
         return await traffic.traffic_tasks(
             Project(store, settings.project), alias, asked, redaction, runs=runs, opening=opening
         )
@@ -207,7 +205,6 @@ async def _tasks(
 
 
 def _show_tasks(tasks: TrafficTasks) -> None:
-
     rows = [(task.run.id, task.runs, task.text) for task in tasks.found]
     show_table(("scenario", "trajectories", "task"), rows, right=("trajectories",))
     counted = [f"{tasks.looked_at} trajectories gave {len(tasks.found)} tasks"]
@@ -247,7 +244,7 @@ def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> Non
     """
     settings = context.settings().campaign
     given = {name: value for name, value in flags.items() if value is not None}
-    if file is not None:  # the settings' other files are no parts of this one
+    if file is not None:  # the settings' other files do not belong to this one
         given |= {"scenarios": file, "val_scenarios": None, "test_scenarios": None}
     try:
         _show_parts(context, CampaignSettings.model_validate(settings.model_dump() | given))

@@ -1,6 +1,6 @@
 """`hone train`, and `hone train --estimate`, which only counts.
 
-Owns: the flags and exit codes, how an estimate prints, and refusing settings with which a campaign cannot begin or
+Owns: the flags and exit codes, the output of an estimate, and rejecting settings with which a campaign cannot begin or
 resume. Refuses: the campaign (`trainer.runtime.train`), counting (`trainer.runtime.estimate`), checking files
 (`trainer.campaign`).
 """
@@ -60,13 +60,13 @@ def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
     known = settings.judge.known_recipes()
     if begun_with is not None and begun_with not in known:
         raise click.UsageError(
-            f"the campaign was begun with the judge recipe {begun_with!r} (campaign.judge_recipe), which "
+            f"the campaign began with the judge recipe {begun_with!r} (campaign.judge_recipe), which "
             f"[judge.recipes] no longer has (known: {', '.join(known)}): add it again, or begin another campaign."
         )
 
 
 def estimate(context: Context) -> None:
-    """Count what the campaign of the settings would take, and print it."""
+    """Estimate the campaign of the settings, and print the estimate."""
     from trainer.campaign import record
     from trainer.errors import CampaignError
     from trainer.runtime.estimate import estimate_campaign
@@ -84,7 +84,6 @@ def estimate(context: Context) -> None:
 
 
 def _show_estimate(found: CampaignEstimate) -> None:
-
     counts = found.counts
     measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
@@ -217,7 +216,7 @@ def train(
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> CampaignEnded:
     from trainer.campaign import record
     from trainer.progress import choose_progress
-    from trainer.runtime.train import train as campaign
+    from trainer.runtime.train import train as run_campaign
 
     settings = context.settings()
     preset = settings.campaign.preset
@@ -234,4 +233,4 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the preset has defaults for the judge too
     wanted = wanted_services(context, settings, proxy_url, env)
     with choose_progress(as_json=context.json) as shown:
-        return await campaign(plan, settings, wanted, shown)
+        return await run_campaign(plan, settings, wanted, shown)

@@ -16,35 +16,35 @@ from trainer.evaluation.figures import REWARD, SUCCESS, WIN_RATE, VersionFigures
 from trainer.evaluation.runner import EvaluationResult
 from trainer.measures.campaign_measure import TIE
 
-_CALLED: Final = {SUCCESS: "success", WIN_RATE: "wins", REWARD: "reward"}
-_TOOK: Final = {"tokens_in": "tokens in", "tokens_out": "tokens out", "usd": "usd", "seconds": "seconds"}
+_LABELS: Final = {SUCCESS: "success", WIN_RATE: "wins", REWARD: "reward"}
+_USAGE: Final = {"tokens_in": "tokens in", "tokens_out": "tokens out", "usd": "usd", "seconds": "seconds"}
 _FORMS: Final = {"tokens_in": ",.0f", "tokens_out": ",.0f", "usd": ".5f", "seconds": ".1f"}
 _WHY_CHARS: Final = 300
-_WORD: Final = {1: "better", -1: "worse", 0: "no significant difference"}
+_SIGNS: Final = {1: "better", -1: "worse", 0: "no significant difference"}
 
 
 def show_evaluation(found: EvaluationResult) -> None:
     """Print the result."""
-    told = [name for name in _CALLED if any(name in one.measures for one in found.versions)]
+    names = [name for name in _LABELS if any(name in one.measures for one in found.versions)]
     first = found.versions[0]
     heads = ["version", "is"]
-    for name in told:
-        heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"difference from {first.name}", ""]
-    show_table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions])
-    columns = ("version", "attempts", "errored", *_TOOK.values())
+    for name in names:
+        heads += [_LABELS[name]] if len(found.versions) == 1 else [_LABELS[name], f"difference from {first.name}", ""]
+    show_table(heads, [_measure_row(one, names, alone=len(found.versions) == 1) for one in found.versions])
+    columns = ("version", "attempts", "errored", *_USAGE.values())
     echo()
-    show_table(columns, map(_spent, found.versions), right=columns[1:])
+    show_table(columns, map(_usage_row, found.versions), right=columns[1:])
     echo()
-    show_lines(_notes(found, told))
+    show_lines(_notes(found, names))
 
 
-def _measured(one: VersionFigures, told: Sequence[str], *, alone: bool) -> list[str]:
+def _measure_row(one: VersionFigures, names: Sequence[str], *, alone: bool) -> list[str]:
     cells = [one.name, one.model]
-    for name in told:
+    for name in names:
         cells.append(_estimate(one.measures.get(name), share=name != REWARD))
         if not alone:
             more = one.differences.get(name)
-            cells += [_estimate(more, share=name != REWARD, signed=True), _WORD[more.sign] if more else ""]
+            cells += [_estimate(more, share=name != REWARD, signed=True), _SIGNS[more.sign] if more else ""]
     return cells
 
 
@@ -59,8 +59,8 @@ def _estimate(found: PairedEstimate | None, *, share: bool, signed: bool = False
     return f"{scale * value:{form}}{unit}{within}"
 
 
-def _spent(one: VersionFigures) -> list[str]:
-    each = ((getattr(one.usage, name), _FORMS[name]) for name in _TOOK)
+def _usage_row(one: VersionFigures) -> list[str]:
+    each = ((getattr(one.usage, name), _FORMS[name]) for name in _USAGE)
     return [
         one.name,
         f"{one.attempts:,}",
@@ -69,12 +69,12 @@ def _spent(one: VersionFigures) -> list[str]:
     ]
 
 
-def _notes(found: EvaluationResult, told: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _notes(found: EvaluationResult, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     many = f"{found.scenarios} scenarios, {found.attempts} attempts of each version at each"
     seeds = f", for each of {found.seeds} seeds" if found.seeds > 1 else ""
     yield f"{many}{seeds}. Intervals are 95 %, by bootstrap over scenarios.", ""
     yield "Tokens, dollars and seconds are means over attempts.", ""
-    if WIN_RATE in told:
+    if WIN_RATE in names:
         yield f"Wins are against {found.versions[0].name} in one blind group; the difference is wins minus losses.", ""
     if found.tempting:
         yield f"{found.tempting} adversarial scenarios are excluded from these figures: {_tempted(found)}.", ""
@@ -93,7 +93,7 @@ def _notes(found: EvaluationResult, told: Sequence[str]) -> Iterator[tuple[str, 
 
 def _tempted(found: EvaluationResult) -> str:
     def of(one: VersionFigures) -> str:
-        each = (f"{_CALLED[name]} {format_number(figure.value)}" for name, figure in one.tempted.items())
+        each = (f"{_LABELS[name]} {format_number(figure.value)}" for name, figure in one.tempted.items())
         return f"{one.name} {', '.join(each) or NONE}"
 
     return "; ".join(map(of, found.versions))
@@ -137,11 +137,11 @@ def _plain(figures: Mapping[str, PairedEstimate]) -> dict[str, Any]:
 
 def evaluation_chart(found: EvaluationResult) -> Chart:
     """Each version's first measure, with its interval: success, else wins, else reward."""
-    name = next((name for name in _CALLED if any(name in one.measures for one in found.versions)), SUCCESS)
+    name = next((name for name in _LABELS if any(name in one.measures for one in found.versions)), SUCCESS)
     each = [one.measures.get(name) for one in found.versions]
     ends = [figure.interval if figure else None for figure in each]
     series = Series(
-        _CALLED[name],
+        _LABELS[name],
         tuple(figure.value if figure else None for figure in each),
         tuple(end.low if end else None for end in ends),
         tuple(end.high if end else None for end in ends),

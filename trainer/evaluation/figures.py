@@ -137,18 +137,18 @@ class VersionFigures:
 
 
 def version_figures(
-    arms: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], told: EvaluationMeasures
+    arms: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], wanted: EvaluationMeasures
 ) -> list[VersionFigures]:
     """The figures of each version, in the order of the arms."""
     by_arm: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
     for one in outcomes:
         by_arm[one.arm].append(one)
     first = by_arm[arms[0].place]
-    return [_version(arm, by_arm[arm.place], first if arm is not arms[0] else (), told) for arm in arms]
+    return [_version(arm, by_arm[arm.place], first if arm is not arms[0] else (), wanted) for arm in arms]
 
 
 def _version(
-    arm: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
+    arm: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], wanted: EvaluationMeasures
 ) -> VersionFigures:
     ordinary = [one for one in made if not one.adversarial]
     tempting = [one for one in made if one.adversarial]
@@ -157,24 +157,24 @@ def _version(
         arm.model,
         attempts=len(made),
         errored=sum(one.errored for one in made),
-        measures=_measures(ordinary, told),
-        differences=_differences(ordinary, [one for one in first if not one.adversarial], told),
-        tempted=_measures(tempting, told),
-        usage=_took(made),
+        measures=_measures(ordinary, wanted),
+        differences=_differences(ordinary, [one for one in first if not one.adversarial], wanted),
+        tempted=_measures(tempting, wanted),
+        usage=_mean_usage(made),
     )
 
 
-def _measures(made: Sequence[EvaluatedAttempt], told: EvaluationMeasures) -> dict[str, PairedEstimate]:
-    found = {name: paired_mean(_values(made, read), _within(made, read)) for name, read in _reads(told).items()}
+def _measures(made: Sequence[EvaluatedAttempt], wanted: EvaluationMeasures) -> dict[str, PairedEstimate]:
+    found = {name: paired_mean(_values(made, read), _within(made, read)) for name, read in _reads(wanted).items()}
     return {name: one for name, one in found.items() if one is not None}
 
 
 def _differences(
-    made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
+    made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], wanted: EvaluationMeasures
 ) -> dict[str, PairedEstimate]:
     found: dict[str, PairedEstimate | None] = {}
-    for name, read in _reads(told).items():
-        if name == WIN_RATE:  # what is won less what is lost, of comparisons that are paired as they are
+    for name, read in _reads(wanted).items():
+        if name == WIN_RATE:  # wins minus losses: each comparison is a pair already
             found[name] = paired_mean(_values(made, _net), (-1.0, 1.0))
         else:
             within = _within([*made, *first], read)
@@ -182,14 +182,14 @@ def _differences(
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _reads(told: EvaluationMeasures) -> dict[str, Read]:
+def _reads(wanted: EvaluationMeasures) -> dict[str, Read]:
     """How to read each requested measure from an attempt."""
     found: dict[str, Read] = {}
-    if told.success:
+    if wanted.success:
         found[SUCCESS] = lambda one: () if one.success is None else (float(one.success),)
-    if told.wins:
+    if wanted.wins:
         found[WIN_RATE] = lambda one: one.wins
-    if told.reward:
+    if wanted.reward:
         found[REWARD] = lambda one: () if one.reward is None else (one.reward,)
     return found
 
@@ -211,7 +211,7 @@ def _within(made: Iterable[EvaluatedAttempt], read: Read) -> tuple[float, float]
     return min(0.0, *values, 0.0), max(1.0, *values, 1.0)
 
 
-def _took(made: Sequence[EvaluatedAttempt]) -> AttemptUsage:
+def _mean_usage(made: Sequence[EvaluatedAttempt]) -> AttemptUsage:
     each = [one.usage for one in made]
     means = {
         name: statistics.fmean(known)

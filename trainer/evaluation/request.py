@@ -33,7 +33,7 @@ from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
 LIVE: Final = "live"  # the version that is live when the evaluation begins
-# What decides an attempt and its value: with others it is another evaluation.
+# The settings that decide an attempt and its value. With other values it is another evaluation.
 SHAPE: Final = (
     "agent", "replay", "max_tokens", "temperature", "attempt_timeout_s", "on_agent_error", "success",
     "success_threshold",
@@ -105,7 +105,7 @@ def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings
         return EvaluationMeasures(success=True, reward=False, wins=False)
     if not rewards:
         raise CampaignError(
-            "nothing can be measured: no judge gives these attempts a reward. Set judge.model or [[judge.rewards]], or "
+            "nothing can be measured: no judge rewards these attempts. Set judge.model or [[judge.rewards]], or "
             "--success to a function."
         )
     by_reward = campaign_measure.choose_measure(settings.model_copy(update={"success": None}), rewards, validated=True)
@@ -174,28 +174,30 @@ def _known(providers: Collection[str]) -> str:
 
 
 PART: Final[Split] = "test"  # which part of a campaign's scenarios these count as: never trained on
-# Why one ended: it is complete, or its attempts do not reflect its versions.
+# Why an evaluation ended: it is complete, or its attempts do not reflect its versions.
 COMPARED: Final = "compared"
 SPOILT: Final = "spoilt"
 
 
 async def begin_or_find_evaluation(
-    store: Store, alias: AliasView, asked: EvaluationRequest, told: dict[str, Any], progress: Progress
+    store: Store, alias: AliasView, asked: EvaluationRequest, identity: dict[str, Any], progress: Progress
 ) -> CampaignView:
     """The row of an evaluation with this identity (`evaluation_identity`), with its scenarios."""
-    settings = {**asked.settings.model_dump(mode="json"), EVALUATES: told}
+    settings = {**asked.settings.model_dump(mode="json"), EVALUATES: identity}
     if has_success_function(asked.settings):
         settings[BY_FUNCTION] = True
     unfinished = [] if asked.fresh else await campaigns.unfinished_evaluations(store, alias.id)
-    row = next((one for one in unfinished if one.settings[EVALUATES] == told), None)
+    row = next((one for one in unfinished if one.settings[EVALUATES] == identity), None)
     if row is None:
         row = await campaigns.create_campaign(
             Project(store, alias.project_id), alias.id, f"eval:{asked.file.stem}", settings
         )
     else:
         await campaigns.set_settings(store, row.id, settings)
-        progress.tell(Notice(f"resuming the evaluation {row.id}, {row.state} until now"))
-    await campaigns.add_scenarios(store, row.id, PART, new_scenarios(asked.tasks))  # a killed program may not have
+        progress.tell(Notice(f"resuming the evaluation {row.id}, which was {row.state}"))
+    await campaigns.add_scenarios(
+        store, row.id, PART, new_scenarios(asked.tasks)
+    )  # an earlier process may have been killed before this
     return row
 
 

@@ -58,7 +58,7 @@ class EvaluationResult:
     id: str
     alias: str
     scenarios: int
-    tempting: int  # of the scenarios
+    tempting: int  # how many of the scenarios are adversarial
     attempts: int
     seeds: int
     versions: Sequence[VersionFigures]
@@ -66,14 +66,14 @@ class EvaluationResult:
     unscored: int
     judging: CampaignJudgingCost | None  # None: no judge was needed
     seconds: float
-    failed: Mapping[str, int] = field(default_factory=dict)  # attempts, by why
+    failed: Mapping[str, int] = field(default_factory=dict)  # failed attempts by reason
     first_error: str | None = None
 
 
 class SeedProgress:
-    """Progress with the seed in place of a campaign's step, in tenths.
+    """Progress with the seed in place of a campaign's step.
 
-    Beside a count stands only the tenth: where lines cannot be updated, there is one line for each tenth.
+    The detail is the finished part, rounded down to tenths: a log then has one line for each tenth.
     """
 
     def __init__(self, progress: Progress, seeds: int) -> None:
@@ -101,7 +101,7 @@ class Evaluation:
         alias: str,
         asked: EvaluationRequest,
         arms: Sequence[Arm],
-        told: EvaluationMeasures,
+        wanted: EvaluationMeasures,
         *,
         sampler: RoundSampler,
         measurer: RoundMeasurer,
@@ -112,11 +112,11 @@ class Evaluation:
         self._alias = alias
         self._asked = asked
         self._arms = arms
-        self._told = told
+        self._wanted = wanted
         self._sampler = sampler
         self._measurer = measurer
         self._judged = measurer.needs_scores
-        self._still_ours = still_ours  # raises CampaignBusy when the row's lease was lost
+        self._still_ours = still_ours  # raises CampaignBusy if the row's lease was lost
 
     async def run(self) -> EvaluationResult:
         """Run the missing attempts, wait for scores, and end the evaluation.
@@ -142,7 +142,7 @@ class Evaluation:
             tempting=sum(task.adversarial for task in tasks),
             attempts=self._asked.attempts,
             seeds=self._asked.seeds,
-            versions=figures_of(self._arms, made, self._told),
+            versions=figures_of(self._arms, made, self._wanted),
             groups=len(groups),
             unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
             judging=await budgets.campaign_judging_cost(self._store, self._row) if self._judged else None,
@@ -164,7 +164,7 @@ class Evaluation:
         for at in range(0, len(groups), _PAGE):
             page = groups[at : at + _PAGE]
             success: Mapping[str, bool] = {}
-            if self._told.success:
+            if self._wanted.success:
                 success = (await self._measurer.measure(page)).succeeded
             tempting = [group.group_id for group in page if group.adversarial]
             for one in attempt_outcomes(await self._measurer.load(page), success, self._asked.attempts, tempting):
@@ -181,7 +181,7 @@ class Evaluation:
 
 
 async def require_in_service(project: Project, models: Sequence[str]) -> None:
-    """Raise `CampaignError` if no engine holds a version any more: attempts could not ask for it."""
+    """Raise `CampaignError` if no engine holds a version any more: attempts could not request it."""
     compared = [one for one in await versions.get_versions(project) if one.name in models and one.number]
     up = [one for one in await replicas.list_replicas(project, RECENT_S) if one.state == "up"]
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):

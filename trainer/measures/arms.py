@@ -34,7 +34,7 @@ class Arms:
     """All arms of a campaign: the alias itself, its version 0, and further models by name."""
 
     live: Arm
-    rival: Arm  # version 0, where it attempts a scenario to be compared with one of the others
+    rival: Arm  # version 0, when it attempts a scenario for comparison with one of the others
     base: Arm
     others: Sequence[Arm] = ()
 

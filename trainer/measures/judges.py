@@ -2,7 +2,7 @@
 
 Owns: a judge's identity (its model, the version that its provider reports, and the recipe's hash, which covers the
 prompt's version), who judged a step, and since which step one judge made all figures. Refuses: which figures are
-compared after a change (`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.record`).
+compared after a change (`trainer.campaign.stop_evaluation`), and recording events (`trainer.campaign.record`).
 
 A provider may alternate between several versions, and one judge of a panel may fail. So a change is reported once for
 each judge that is new to the campaign, not each time that one returns. When one of two judges takes over scoring from
@@ -51,7 +51,7 @@ async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozen
         select(scores.c.judge_model, scores.c.judge_version, scores.c.recipe_hash)
         .select_from(scores.join(groups, groups.c.current_score_id == scores.c.id))
         .where(groups.c.project_id == campaign.project_id, groups.c.campaign_id == campaign.id)
-        .where(select(attempts.c.id).where(mine).exists(), or_(scores.c.judge_model.is_(None), _somebody_said()))
+        .where(select(attempts.c.id).where(mine).exists(), or_(scores.c.judge_model.is_(None), _was_judged()))
         .distinct()
     )
     async with store.read() as conn:
@@ -62,7 +62,7 @@ async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozen
         )
 
 
-def _somebody_said() -> ColumnElement[bool]:
+def _was_judged() -> ColumnElement[bool]:
     """False for scores assigned without a judge, because the trajectories were identical."""
     return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
 
@@ -102,8 +102,8 @@ def judge_change(
     """What to store and report of a step judged by `judges`; None: nothing is new.
 
     `rows`: what was stored of earlier steps. A reported change applies after the last step that other judges scored, or
-    this step if they scored it too. The first judge is not reported. `turn`: which of two judges scores now; when one
-    takes over again, that is a change once it has judged.
+    this step if they scored it too. The first judge is not reported. `turn`: which of two judges scores now. A judge
+    that takes over again is a change as soon as it has judged.
     """
     known = {judge for row in rows for judge in _judges(row)}
     taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)
@@ -115,7 +115,7 @@ def judge_change(
         return row, None
     new = judges - known or _by(judges, turn)
     after = step if judges - new else step - 1
-    return row, SettingChanged(after, JUDGE_CHANGED, _told(_judges(rows[-1])), _told(new))
+    return row, SettingChanged(after, JUDGE_CHANGED, _names(_judges(rows[-1])), _names(new))
 
 
 def _turn(rows: Sequence[StepJudges]) -> int:
@@ -138,5 +138,5 @@ def _judges(row: StepJudges) -> list[JudgeIdentity]:
     return [JudgeIdentity(*one) for one in row.judges]
 
 
-def _told(judges: Iterable[JudgeIdentity]) -> str:
+def _names(judges: Iterable[JudgeIdentity]) -> str:
     return ", ".join(map(str, sorted(judges)))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainer.settings import TrainerSettings
 
-_LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: past it only infinities are to be had
+_LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: much larger values overflow float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def grpo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: Trai
 def cispo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: TrainerSettings) -> TokenLoss:
     """Clipped importance weight: −stop_gradient(min(r, cap))·A·logprob.
 
-    CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5): the weight is clipped, never the gradient, so that rare tokens that
-    matter go on learning. `cispo_cap` is its truncation; `importance_cap` does not apply.
+    CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5): the weight is clipped, never the gradient, so that rare but
+    important tokens keep a gradient. `cispo_cap` is its truncation; `importance_cap` does not apply.
     """
     ratio = _ratio(logprobs, behaviour).detach()
     weight = ratio.clamp(max=settings.cispo_cap)

@@ -27,13 +27,13 @@ from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy import attention
 from trainer.settings import TrainerSettings
 
-_OWN = "eager"  # the model's own attention: slow, and the one that leaves nothing out
+_OWN = "eager"  # the model's own attention: slow, and complete
 _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
 ROOM = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 # Largest difference between packed and separate rows, relative to the largest hidden state: rounding is far below,
 # a row that sees another is far above.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
-# Of a hub repository: without the same weights in other formats.
+# The files of a hub repository, without the same weights in other formats.
 _NEEDED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
@@ -51,7 +51,7 @@ class Policy:
             if parameter.requires_grad
         }
         self._initial = self.state()
-        self.alone = True  # one row a pass, until packed rows are seen to be computed like rows alone
+        self.alone = True  # one row a pass, unless packed rows are found to give the same results
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]
         self._checkpointing = _wants_checkpointing(settings, self.device)
@@ -126,7 +126,7 @@ class Policy:
             if isinstance(module, BaseTunerLayer):
                 module.cast_input_dtype_enabled = False  # peft would make every LoRA's input float32: see `hidden`
         if self._checkpointing:
-            # nothing is random, so no state of random numbers need be kept a layer
+            # nothing is random, so no layer needs to keep the random state
             how = {"use_reentrant": False, "preserve_rng_state": False}
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
         # transformers checkpoints only in training mode; nothing else depends on it without dropout
@@ -145,7 +145,7 @@ class Policy:
             if self._reproduces(implementation, rows, expected):
                 return
         raise UnsupportedModel(
-            f"the base {self.base} does something to its logits that the trainer does not know: its own forward "
+            f"the base {self.base} computes its logits in a way that the trainer does not know: its own forward "
             "pass and the trainer's differ. Train another base, or report the model."
         )
 
@@ -166,7 +166,7 @@ class Policy:
                 for row, places in zip(one.rows, one.places, strict=True):
                     if not self._near(logits[torch.from_numpy(places).to(self.device)], expected[row]):
                         return False
-        except (UnsupportedModel, TypeError, ValueError):  # the model does not know it, or does not hand it `segments`
+        except (UnsupportedModel, TypeError, ValueError):  # the model does not support it, or does not pass `segments`
             if implementation == _OWN:
                 raise
             return False
@@ -184,7 +184,7 @@ def resolve_base(base: str) -> Path:
     try:
         return Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
     except (OSError, ValueError) as e:
-        raise TrainerError(f"the base {base!r} is no folder, and the hub does not give it: {e}") from e
+        raise TrainerError(f"the base {base!r} is not a folder, and cannot be downloaded from the hub: {e}") from e
 
 
 def load_policy(base: Path, settings: TrainerSettings) -> Policy:
@@ -206,16 +206,16 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):  # of the CPU, which draws them
+    with torch.random.fork_rng(devices=[]):  # restores the CPU's generator, which draws the weights
         torch.manual_seed(settings.seed)
         try:
-            adapted = get_peft_model(model, config)  # before it moves: what is drawn must not depend on the device
+            adapted = get_peft_model(model, config)  # on the CPU: the initial weights must not depend on the device
         except ValueError as e:
             raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
     try:
         return Policy(adapted.to(device), str(base), settings)
     except torch.OutOfMemoryError as e:
-        raise TrainerError(f"the base {base} does not fit into what is free of the GPU's memory. {ROOM}: {e}") from e
+        raise TrainerError(f"the base {base} does not fit into the GPU's free memory. {ROOM}: {e}") from e
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:
@@ -223,7 +223,7 @@ def choose_device(settings: TrainerSettings) -> torch.device:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise TrainerError(
             f"trainer.device is cuda, and torch {torch.__version__} sees no GPU: install its CUDA build "
-            "(pip install 'hone-proxy[cuda]'), look at the driver, or train on the CPU."
+            "(pip install 'hone-proxy[cuda]'), check the driver, or train on the CPU."
         )
     if settings.device != "auto":
         return torch.device(settings.device)
@@ -251,7 +251,7 @@ def _wants_checkpointing(settings: TrainerSettings, device: torch.device) -> boo
 def _attentions(config: Any) -> list[str]:
     """The attention implementations that may work for the model, the fastest first."""
     packed = [attention.NAME] if _all_attend_fully(config) else []
-    # torch's kernel leaves a soft cap of the scores out without a word
+    # torch's kernel silently ignores a soft cap of the scores
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     return [*packed, *([] if capped else ["sdpa"]), _OWN]
 

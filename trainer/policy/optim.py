@@ -84,8 +84,10 @@ class Optimizer:
         """Restore a `state()`. Raises `CheckpointInvalid` if it belongs to other parameters."""
         shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
         if state["shapes"] != shapes:
-            raise CheckpointInvalid("the optimizer state is of other parameters: were trainer.rank or target changed?")
+            raise CheckpointInvalid(
+                "the optimizer state belongs to other parameters: were trainer.rank or target changed?"
+            )
         self._adamw = self._fresh()
-        groups = self._adamw.state_dict()["param_groups"]  # settings rule, not what was saved
+        groups = self._adamw.state_dict()["param_groups"]  # the current settings apply, not the saved ones
         self._adamw.load_state_dict({"state": state["adamw"], "param_groups": groups})
         self.steps_done = int(state["steps_done"])

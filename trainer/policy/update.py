@@ -37,7 +37,7 @@ class PackTokens:
     behaviour: Tensor
     advantages: Tensor
     weights: Tensor
-    fresh: Tensor  # bool: sampled by the very version that is being trained
+    fresh: Tensor  # bool: sampled by the version that is being trained
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -56,7 +56,7 @@ class StepSums:
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
     fresh: int = 0
-    kl_engine: float = 0.0  # over fresh tokens, as the gaps are
+    kl_engine: float = 0.0  # over fresh tokens, as are the gaps
     logprob_gap: float = 0.0
     logprob_gap_max: float = 0.0
 
@@ -74,7 +74,7 @@ class StepSums:
         }
         if self.kl_base is not None:
             metrics["kl_base"] = self.kl_base / n
-        if self.fresh:  # without fresh tokens a gap would be drift, not a difference of engines
+        if self.fresh:  # for other tokens, a gap is drift of the policy, not a difference between engine and trainer
             metrics |= {"kl_engine": self.kl_engine / self.fresh, "logprob_gap": self.logprob_gap / self.fresh}
             metrics["logprob_gap_max"] = self.logprob_gap_max
         return metrics
@@ -117,7 +117,7 @@ def train_step(
     for one in planned.packs:
         if stopped():
             optimizer.zero()
-            raise StepInterrupted("the step was stopped before its update: its groups go back")
+            raise StepInterrupted("the step was stopped before its update: its groups are given back")
         _accumulate(policy, one, planned.rows, settings, sums)
     return sums.means() | optimizer.step()
 

@@ -38,7 +38,7 @@ from trainer.report.shapes import (
     WithheldTools,
 )
 
-# Of a step's metrics: what `trainer.campaign.measurement` says of its attempts, and the trainer's own.
+# Prefixes of a step's metrics (`trainer.campaign.measurement`), and the figures of its attempts and of the trainer.
 _HEALTH: Final = "health."
 _PARTS: Final = "part."
 _FIGURES: Final = (
@@ -48,7 +48,7 @@ _TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
 
 
 def validation_point(event: StepDone | Validation, kind: CampaignMeasure) -> MeasuredPoint:
-    """What an event measured, as a point of the curve: a validation, or a step's own attempts, which have no wins."""
+    """The measure of a validation, or of a step's own attempts (which have no wins), as a point of the curve."""
     measure = compute_measure(event, kind)
     sure = measure.interval if measure is not None else None
     found = MeasuredPoint(
@@ -71,13 +71,13 @@ def validation_point(event: StepDone | Validation, kind: CampaignMeasure) -> Mea
 
 
 def best_validation(validations: Sequence[Validation], kind: CampaignMeasure) -> Validation | None:
-    """The newest validation of the version that the campaign calls the best."""
+    """The newest validation of the campaign's best version."""
     placed = rank_versions(validations, kind)
     return next((one for one in reversed(validations) if placed and one.version == placed[0][0]), None)
 
 
 def goal_results(wanted: Iterable[Mapping[str, Any]], of: MeasuredPoint | None) -> list[GoalResult]:
-    """What must hold beside the target, and whether it does of one point."""
+    """The goals beside the target, and whether a point meets each."""
     return [_goal(one, of.figures if of is not None else {}) for one in wanted]
 
 
@@ -94,58 +94,62 @@ def _goal(wanted: Mapping[str, Any], figures: Mapping[str, float]) -> GoalResult
 
 
 def health_figures(steps: Sequence[StepDone]) -> dict[str, list[float | None]]:
-    """Each figure of the steps' health, and the trainer's own that go with them, at each step. Figures without any value are
-    absent."""
+    """The health figures of the steps, and those of the trainer beside them: figure → its value at each step.
+
+    Figures without any value are absent.
+    """
     parts = sorted({name for step in steps for name in step.metrics if name.startswith(_PARTS)})
-    told = {"reward": [step.reward for step in steps]}
-    told |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
-    told |= {name: [step.metrics.get(name) for step in steps] for name in (*parts, *_TRAINERS)}
-    return {name: values for name, values in told.items() if any(value is not None for value in values)}
+    figures = {"reward": [step.reward for step in steps]}
+    figures |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
+    figures |= {name: [step.metrics.get(name) for step in steps] for name in (*parts, *_TRAINERS)}
+    return {name: values for name, values in figures.items() if any(value is not None for value in values)}
 
 
 PAUSED: Final = "paused"
 INTERRUPTED: Final = "interrupted"
 _ENDS: Final[Mapping[str, str]] = {
     "target": "the target was reached",
-    "plateau": "nothing rose any more",
+    "plateau": "the measure stopped rising",
     "budget": "its budget is spent",
     "steps": "all its steps are done",
     "epochs": "all its epochs are done",
-    "converged": "the reward rises, and what is measured does not any more",
+    "converged": "the reward rises, but the measure no longer does",
 }
 
 
 def campaign_status(
     campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], *, held: bool
 ) -> CampaignStatus:
-    """Of one campaign. `held`: some process runs it now."""
+    """The status of a campaign. `held`: a process runs it now."""
     again = f"`hone train --resume {campaign.name}`"
     if campaign.state is CampaignState.RUNNING:
         done = f"{campaign.steps_done} steps are done"
         if held:
-            return CampaignStatus("running", f"it runs; {done}")
+            return CampaignStatus("running", f"it is running; {done}")
         return CampaignStatus("left", f"no process runs it: it was killed, or its machine went down; {done}", again)
     if campaign.state is CampaignState.FAILED:
         return CampaignStatus("failed", campaign.reason or "no reason was recorded", again)
     if campaign.state is CampaignState.STOPPED:
         return _stopped(campaign, ended, alarms, again)
     code = campaign.reason or "finished"
-    told = ended.detail if ended is not None and ended.reason == code else ""
-    return CampaignStatus(code, ": ".join(part for part in (_ENDS.get(code, ""), told) if part) or code)
+    detail = ended.detail if ended is not None and ended.reason == code else ""
+    return CampaignStatus(code, ": ".join(part for part in (_ENDS.get(code, ""), detail) if part) or code)
 
 
 def _stopped(
     campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], again: str
 ) -> CampaignStatus:
     if campaign.reason != PAUSED:
-        by_hand = campaign.reason in (None, INTERRUPTED)
-        return CampaignStatus(INTERRUPTED, "it was stopped by hand" if by_hand else str(campaign.reason), again)
+        by_signal = campaign.reason in (None, INTERRUPTED)
+        return CampaignStatus(
+            INTERRUPTED, "Ctrl-C or a signal stopped it" if by_signal else str(campaign.reason), again
+        )
     why = next((alarm for alarm in reversed(alarms) if alarm.then == "pause"), None)
     if why is not None:
         words = f"{why.rule} after step {why.step}: {why.detail}"
     else:
-        words = ended.detail if ended is not None and ended.detail else "a health rule spoke"
-    way = f"add a rule or change the recipe, then `hone score --all --campaign {campaign.name}`, then {again}"
+        words = ended.detail if ended is not None and ended.detail else "a health rule raised an alarm"
+    way = f"change the judge recipe, then `hone score --all --campaign {campaign.name}`, then {again}"
     return CampaignStatus(PAUSED, words, way)
 
 
@@ -161,15 +165,15 @@ async def find_campaign(project: Project, name: str | None) -> CampaignView:
 
 async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
     """The whole report of a campaign."""
-    said, settings = await read_history(store, campaign), campaign.settings
+    history, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.list_running(store, alias.id))
-    kind = said.measure
-    seen = [validation_point(one, kind) for one in said.validations]
-    chosen = best_validation(said.validations, kind)
+    kind = history.measure
+    seen = [validation_point(one, kind) for one in history.validations]
+    chosen = best_validation(history.validations, kind)
     best = validation_point(chosen, kind) if chosen is not None else None
-    ended = said.ended[-1] if said.ended and campaign.ended_at is not None else None
-    first = _first(said)
+    ended = history.ended[-1] if history.ended and campaign.ended_at is not None else None
+    first = _first(history)
     pairs, notes = await _pairs(store, campaign, first, best)
     async with store.read() as conn:
         made_at = await sql.format_wait(conn)
@@ -182,37 +186,37 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         made_at=made_at,
         began_at=campaign.started_at,
         ended_at=campaign.ended_at,
-        status=campaign_status(campaign, ended, said.alarms, held=held),
-        steps_done=len(said.steps),
+        status=campaign_status(campaign, ended, history.alarms, held=held),
+        steps_done=len(history.steps),
         most_steps=settings.get("steps"),
-        failed_steps=sum(step.failed for step in said.steps),
+        failed_steps=sum(step.failed for step in history.steps),
         kind=kind,
         target=settings.get("target"),
         beat=_beat(settings.get("beat")),
-        own=[validation_point(step, kind) for step in said.steps],
+        own=[validation_point(step, kind) for step in history.steps],
         validations=seen,
-        baselines=[validation_point(one, kind) for one in said.baselines],
-        tests=[validation_point(one, kind) for one in said.tests],
+        baselines=[validation_point(one, kind) for one in history.baselines],
+        tests=[validation_point(one, kind) for one in history.tests],
         first=first,
         before=seen[0] if seen else None,
         best=best,
         served=ended.version if ended is not None else None,
         live=live.name if live is not None else None,
         goals=goal_results(settings.get("goals") or (), best),
-        alarms=await conversations.alarm_evidence(store, said.alarms),
-        changes=said.changes,
+        alarms=await conversations.alarm_evidence(store, history.alarms),
+        changes=history.changes,
         judged=await campaign_judging_cost(store, campaign),
-        attempts=sum(step.attempts for step in said.steps),
-        errored=sum(step.errored for step in said.steps),
-        trained=sum(step.trained for step in said.steps),
-        excluded=excluded_trajectories(said.steps),
+        attempts=sum(step.attempts for step in history.steps),
+        errored=sum(step.errored for step in history.steps),
+        trained=sum(step.trained for step in history.steps),
+        excluded=excluded_trajectories(history.steps),
         withheld=WithheldTools(
             await tool_permissions.list_withheld_tools(store, campaign.id),
             await tool_permissions.count_refused_calls(store, campaign.id),
         ),
-        seconds=phase_seconds(said.steps),
-        health=health_figures(said.steps),
-        steps=said.steps,
+        seconds=phase_seconds(history.steps),
+        health=health_figures(history.steps),
+        steps=history.steps,
         pairs=pairs,
         notes=notes,
     )
@@ -222,11 +226,11 @@ async def _alias(store: Store, campaign: CampaignView) -> AliasView:
     return next(one for one in await get_aliases(Project(store, campaign.project_id)) if one.id == campaign.alias_id)
 
 
-def _first(said: CampaignHistory) -> str | None:
+def _first(history: CampaignHistory) -> str | None:
     """The version that a campaign began with."""
-    if said.validations and said.validations[0].step == 0:
-        return said.validations[0].version
-    return said.steps[0].sampled_by if said.steps else None
+    if history.validations and history.validations[0].step == 0:
+        return history.validations[0].version
+    return history.steps[0].sampled_by if history.steps else None
 
 
 def _beat(wanted: Mapping[str, Any] | None) -> str | None:
@@ -241,14 +245,14 @@ async def _pairs(
 ) -> tuple[list[ScenarioPair], list[str]]:
     """Conversations before and after, or why there are none."""
     if first is None:
-        return [], ["no conversations before and after: nothing was attempted yet"]
+        return [], ["no conversations before and after: there are no attempts yet"]
     if best is None:
-        return [], ["no conversations before and after: no validation says which version is the best"]
+        return [], ["no conversations before and after: without a validation, the best version is unknown"]
     if best.version == first:
         return [], [f"no conversations before and after: no version measured better than {first}, the first"]
     old, new = [await _version(store, campaign, name) for name in (first, best.version)]
     if old is None or new is None:
-        return [], [f"no conversations before and after: {first} or {best.version} is not in the store any more"]
+        return [], [f"no conversations before and after: {first} or {best.version} is no longer in the store"]
     found = await conversations.improved_pairs(store, campaign, old, new)
     return found, [] if found else [f"no scenario has recorded attempts by both {first} and {best.version}"]
 
@@ -273,7 +277,7 @@ def excluded_trajectories(steps: Sequence[StepDone]) -> list[ExcludedTrajectorie
 
 
 def phase_seconds(steps: Sequence[StepDone]) -> dict[str, float]:
-    """What all steps took, by phase."""
+    """The seconds of all steps, by phase."""
     total: Counter[str] = Counter()
     for step in steps:
         total.update(step.seconds)

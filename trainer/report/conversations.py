@@ -33,24 +33,24 @@ HEAD, TAIL = 4, 12  # messages
 async def improved_pairs(
     store: Store, campaign: CampaignView, first: VersionView, best: VersionView
 ) -> list[ScenarioPair]:
-    """The scenarios that improved most from the first version to the best, by both."""
+    """The scenarios that improved most from the first version to the best, with an attempt by each."""
     before, after = [await version_attempts(store, campaign, version.id) for version in (first, best)]
     chosen = most_improved_scenarios(before, after, PAIRS)
-    views = await _views(store, [side.trajectory for one in chosen for side in (one.before, one.after)])
+    views = await _views(store, [attempt.trajectory for one in chosen for attempt in (one.before, one.after)])
     names = {first.id: first.name, best.id: best.name}
 
-    def told(side: TrajectoryAttempt) -> ReportConversation:
-        return cut_conversation(views[side.trajectory], names[side.version_id], side.reward)
+    def conversation(attempt: TrajectoryAttempt) -> ReportConversation:
+        return cut_conversation(views[attempt.trajectory], names[attempt.version_id], attempt.reward)
 
     return [
-        ScenarioPair(one.scenario, one.split, told(one.before), told(one.after), one.rise)
+        ScenarioPair(one.scenario, one.split, conversation(one.before), conversation(one.after), one.rise)
         for one in chosen
         if one.before.trajectory in views and one.after.trajectory in views
     ]
 
 
 async def alarm_evidence(store: Store, alarms: Collection[Alarm]) -> list[AlarmEvidence]:
-    """Alarms; the newest that paused comes with the conversations that it points to."""
+    """Alarms; the newest one that paused the campaign has the conversations of its evidence."""
     pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
     shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
     views = await _views(store, shown)
@@ -68,7 +68,7 @@ def _evidence(
 
 
 def _answered_by(view: TrajectoryView) -> str:
-    """The id of the version that gave the run's last answer; "" where none did."""
+    """The id of the version that gave the trajectory's last answer; empty if there is none."""
     last = view.main_path[-1][0] if view.main_path else None
     return next((call.version_id or "" for call in view.calls if call.id == last), "")
 
@@ -82,27 +82,27 @@ async def _views(store: Store, runs: Collection[str]) -> dict[str, TrajectoryVie
 
 
 def cut_conversation(view: TrajectoryView, version: str, reward: float | None) -> ReportConversation:
-    """A run as it is shown: its beginning and its end, and of each message so much."""
-    said = [message for turn in build_conversation(view, AnswerFacts()).messages for message in _said(turn)]
-    skipped = max(0, len(said) - HEAD - TAIL)
-    shown = said if not skipped else [*said[:HEAD], *said[-TAIL:]]
+    """A trajectory as the report shows it: its first and last messages, each cut to `CHARS`."""
+    messages = [one for message in build_conversation(view, AnswerFacts()).messages for one in _entries(message)]
+    skipped = max(0, len(messages) - HEAD - TAIL)
+    shown = messages if not skipped else [*messages[:HEAD], *messages[-TAIL:]]
     return ReportConversation(view.id, version, reward, shown, skipped, min(HEAD, len(shown)))
 
 
-def _said(turn: ConversationMessage) -> Iterator[ReportMessage]:
-    if turn.thinking:
-        yield _cut(f"{turn.role}, thinking", turn.thinking)
-    words = [*turn.texts, *(f"[{kind}]" for kind in turn.media)]
-    if words or not turn.tool_calls:
-        yield _cut(turn.role, "\n".join(words))
-    for asked in turn.tool_calls:
-        yield from _asked(asked)
+def _entries(message: ConversationMessage) -> Iterator[ReportMessage]:
+    if message.thinking:
+        yield _cut(f"{message.role}, thinking", message.thinking)
+    texts = [*message.texts, *(f"[{kind}]" for kind in message.media)]
+    if texts or not message.tool_calls:
+        yield _cut(message.role, "\n".join(texts))
+    for request in message.tool_calls:
+        yield from _tool_entries(request)
 
 
-def _asked(asked: ToolRequest) -> Iterator[ReportMessage]:
-    yield _cut("asks", f"{asked.name} {asked.arguments}")
-    if asked.result is not None:
-        yield from _said(asked.result)
+def _tool_entries(request: ToolRequest) -> Iterator[ReportMessage]:
+    yield _cut("asks", f"{request.name} {request.arguments}")
+    if request.result is not None:
+        yield from _entries(request.result)
 
 
 def _cut(role: str, text: str) -> ReportMessage:

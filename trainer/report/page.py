@@ -1,7 +1,7 @@
 """Render a report as one HTML file: no script, no external resource, hostile transcripts as text.
 
-Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: the figures
-(`contents`), which figures are drawn (`charts`) and how (`recorder.stats.charts`).
+Owns: filling the template, the file's Content-Security-Policy, and embedding charts. Refuses: the figures (`contents`),
+which figures are drawn (`presentation`) and how (`recorder.stats.charts`).
 
 Jinja escapes every text, and `clean` makes control characters visible. Only the charts are unescaped markup: their
 labels are outlines, so they hold no text. The policy allows the one style sheet, by its hash.
@@ -26,14 +26,14 @@ from trainer.report import presentation
 from trainer.report.shapes import CampaignReport, MeasuredPoint
 
 HERE: Final = Path(__file__).parent / "templates"
-STEPS: Final = (10, 50)  # of a long campaign: the first and the last in its table
+STEPS: Final = (10, 50)  # the first and the last of a long campaign, in its table
 VALIDATIONS: Final = (10, 40)
 _NAMED: Final = re.compile(r'(\bid="|href="#|url\(#)')
-_TRACK: Final = 120.0  # how long the line is on which an interval is shown
+_TRACK: Final = 120.0  # length of the line that shows an interval
 
 
 def write_page(report: CampaignReport, path: Path) -> None:
-    """Write the page, to be read by its owner alone: conversations are on it. Raises OSError."""
+    """Write the page, readable by its owner only, because it holds conversations. Raises OSError."""
     file_modes.write_private(path, render_page(report))
 
 
@@ -45,7 +45,7 @@ def render_page(report: CampaignReport) -> str:
         .get_template("report.html")
         .render(
             report=report,
-            sheet=Markup(sheet),  # noqa: S704 - ours, and a style element holds no markup
+            sheet=Markup(sheet),  # noqa: S704 - Hone's own, and a style element holds no markup
             policy=security_policy(sheet),
             curve=_drawn(presentation.measure_chart(report), "curve"),
             seconds=_drawn(presentation.seconds_chart(report), "seconds"),
@@ -58,13 +58,13 @@ def render_page(report: CampaignReport) -> str:
 
 
 def security_policy(sheet: str) -> str:
-    """What a browser may do with the page: nothing but apply its style sheet."""
+    """The page's Content-Security-Policy: a browser may only apply its style sheet."""
     known = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
 
 
 def _sheet() -> str:
-    """The style sheet, and the drawings' dark colours in the place of their light ones."""
+    """The style sheet, with rules that replace the charts' light colours by dark ones."""
     swapped = "".join(
         f'.drawn [{name}="{light}"] {{ {name}: {dark}; }}\n'
         for light, dark in dark_inks()
@@ -95,22 +95,22 @@ def _environment() -> jinja2.Environment:
         "holds": presentation.goal_text,
         "title": presentation.figure_title,
     }
-    made.globals |= {"formatters": presentation, "track": interval_track}
+    made.globals |= {"presentation": presentation, "track": interval_track}
     return made
 
 
 def _drawn(chart: Chart, name: str) -> Markup | None:
-    """A chart as part of a page, its ids apart from those of the others; None: there is nothing to draw."""
+    """A chart as markup, with `name` in its ids so that they are unique on the page; None: there is nothing to draw."""
     if chart.empty:
         return None
     drawn = draw_svg(chart)
     svg = _NAMED.sub(lambda found: f"{found[1]}{name}-", drawn[drawn.index("<svg ") :])
-    told = escape(clean(presentation.chart_text(chart)))
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{told}" ', 1))  # noqa: S704 - words are outlines
+    label = escape(clean(presentation.chart_text(chart)))
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1))  # noqa: S704 - texts are outlines
 
 
 def interval_track(point: MeasuredPoint) -> dict[str, float] | None:
-    """Where a share and the ends of its interval lie on a line from 0 to 1; None: it has no interval within."""
+    """The positions of a share and of its interval's ends on a line from 0 to 1; None: it has no interval within."""
     if point.value is None or point.low is None or point.high is None or point.low < 0 or point.high > 1:
         return None
     ends = {"low": point.low, "high": point.high, "value": point.value}

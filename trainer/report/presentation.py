@@ -1,8 +1,7 @@
-"""Format a report's figures, the same for the terminal and the page. Pure.
+"""A report's figures as text and charts, the same for the terminal and the page. Pure.
 
-Owns: numbers, shares, durations, money, and the sentences with them. Refuses: layout and escaping.
-
-The charts of a report: which figures of a campaign they show. Drawing is in `recorder.stats.charts`.
+Owns: numbers, shares, durations, money, the sentences with them, and which figures the charts show. Refuses: layout and
+escaping (`terminal`, `page`), and drawing (`recorder.stats.charts`).
 """
 
 from __future__ import annotations
@@ -26,46 +25,46 @@ T = TypeVar("T")
 
 
 def measure_name(kind: CampaignMeasure) -> str:
-    """What a campaign is measured by."""
+    """The name of a campaign's measure."""
     return _NAMES.get(kind, "measure")
 
 
 def is_share(kind: CampaignMeasure) -> bool:
-    """Whether it lies between 0 and 1, and reads in per cent."""
+    """Whether the measure is a share, shown in per cent."""
     return kind in (CampaignMeasure.SUCCESS, CampaignMeasure.WINS)
 
 
 def percent_or_number(value: float | None, *, share: bool) -> str:
-    """A share in per cent, another value to three places that count."""
+    """A share in per cent, another value with three significant digits."""
     return percent(value) if share else format_number(value)
 
 
 def format_measure(value: float | None, kind: CampaignMeasure) -> str:
-    """A value of the report's kind."""
+    """A value of the report's measure."""
     return percent_or_number(value, share=is_share(kind))
 
 
 def format_interval(point: MeasuredPoint, kind: CampaignMeasure) -> str:
-    """Its 95 % interval; a dash where there is none."""
+    """The point's 95 % interval; a dash if there is none."""
     if point.low is None or point.high is None:
         return NONE
     return f"{format_measure(point.low, kind)} to {format_measure(point.high, kind)}"
 
 
 def format_adversarial(point: MeasuredPoint, kind: CampaignMeasure) -> str:
-    """Success at scenarios that tempt to cheat."""
+    """The measure at adversarial scenarios."""
     if point.adversarial is None:
         return NONE
     return f"{format_measure(point.adversarial, kind)} of {point.adversarial_attempts}"
 
 
 def format_count(value: float) -> str:
-    """How many."""
+    """A count with thousands separators."""
     return f"{value:,.0f}"
 
 
 def format_loose_number(value: object) -> str:
-    """A number that somebody else wrote down, if it is one."""
+    """A number from stored JSON; a dash for anything else."""
     return format_number(value) if isinstance(value, int | float) else NONE
 
 
@@ -90,40 +89,40 @@ def verdict_sentence(report: CampaignReport) -> str:
     if before is None or best is None or before.value is None:
         return "No version was validated, so the best version is unknown."
     if best.version == before.version:
-        return f"No version measured better than {before.version}, which it began with."
+        return f"No version measured better than {before.version}, the first one."
     was, now = format_measure(before.value, report.kind), format_measure(best.value, report.kind)
     of = "comparisons with version 0" if report.kind is CampaignMeasure.WINS else "attempts"
     return f"{measure_name(report.kind).capitalize()} {was} → {now} of {best.attempts} {of}, by {best.version}."
 
 
 def service_sentence(report: CampaignReport) -> str:
-    """What is in service."""
+    """The version in service."""
     if report.served is not None and report.live not in (None, report.served):
-        return f"{report.served} at its end, {report.live} now"
+        return f"{report.served} at the end, {report.live} now"
     return report.live or NONE
 
 
 def judging_cost_text(spent: CampaignJudgingCost) -> str:
-    """What judging cost."""
+    """The cost of judging."""
     if not spent.judgings and not spent.in_vain:
         return "no judging"
     if not spent.tokens_in and not spent.tokens_out:
         return f"{format_count(spent.judgings)} judgings, none by a model"
-    told = [f"{format_count(spent.judgings)} judgings", f"{format_count(spent.tokens_in)} tokens sent"]
-    told += [f"{format_count(spent.tokens_out)} tokens answered"]
+    parts = [f"{format_count(spent.judgings)} judgings", f"{format_count(spent.tokens_in)} tokens sent"]
+    parts += [f"{format_count(spent.tokens_out)} tokens received"]
     if spent.usd or not spent.unpriced:
-        told += [f"${spent.usd:,.4f}" if spent.usd < 1 else f"${spent.usd:,.2f}"]
-    told += [f"{format_count(spent.unpriced)} without a known price"] if spent.unpriced else []
-    told += [f"{format_count(spent.in_vain)} requests failed"] if spent.in_vain else []
-    return ", ".join(told)
+        parts += [f"${spent.usd:,.4f}" if spent.usd < 1 else f"${spent.usd:,.2f}"]
+    parts += [f"{format_count(spent.unpriced)} without a known price"] if spent.unpriced else []
+    parts += [f"{format_count(spent.in_vain)} requests failed"] if spent.in_vain else []
+    return ", ".join(parts)
 
 
 def withheld_text(kept: WithheldTools) -> str:
-    """Tools that attempts were not offered, and what became of calls of such; nothing where there were none."""
-    told = [f"not offered, as they may write: {', '.join(kept.tools)}"] if kept.tools else []
+    """The tools that attempts were not offered, and how many calls of them were refused; empty: there are none."""
+    parts = [f"not offered, because they may write: {', '.join(kept.tools)}"] if kept.tools else []
     calls = "1 call of such a tool was" if kept.refused_calls == 1 else f"{format_count(kept.refused_calls)} calls were"
-    told += [f"{calls} refused"] if kept.refused_calls else []
-    return "; ".join(told)
+    parts += [f"{calls} refused"] if kept.refused_calls else []
+    return "; ".join(parts)
 
 
 def goal_text(goal: GoalResult) -> str:
@@ -132,13 +131,13 @@ def goal_text(goal: GoalResult) -> str:
 
 
 def head_and_tail(rows: Sequence[T], head: int, tail: int) -> tuple[Sequence[T], int, Sequence[T]]:
-    """A long list's beginning and end, and how many lie between."""
+    """The first and last rows of a long list, and how many lie between."""
     between = len(rows) - head - tail
     return (rows, 0, ()) if between <= 0 else (rows[:head], between, rows[-tail:])
 
 
 SMALL: Final = (4.6, 2.0)  # inches, of 72 points
-_MOST_BARS: Final = 50  # more steps than these are drawn several to a bar
+_MOST_BARS: Final = 50  # with more steps, one bar stands for several
 _TITLES: Final = {
     "reward": "Mean reward of the steps' attempts",
     "length": "Sampled tokens an attempt",
@@ -146,27 +145,27 @@ _TITLES: Final = {
     "repetition": "Repetition",
     "tool_calls": "Tool calls an attempt",
     "seconds": "Seconds an attempt",
-    "zero_variance": "Groups that all did equally well",
+    "zero_variance": "Groups with equal rewards",
     "perfect": "Attempts with the highest reward",
-    "judge_agreement": "Pairs that the judge orders rightly",
+    "judge_agreement": "Pairs that the reward orders correctly",
     "entropy": "Entropy",
     "kl_engine": "KL, engine to trainer",
     "kl_base": "KL, base to trainer",
     "clip_fraction": "Clipped tokens",
 }
-MOST_HEALTH: Final = 16  # figures that are drawn; a recipe may have any number of parts
+MOST_HEALTH: Final = 16  # charts at most: a recipe may have any number of parts
 
 
 def measure_chart(report: CampaignReport) -> Chart:
-    """What was measured after each step, and the steps' own attempts, against target and baselines."""
+    """The measure after each step and of the steps' own attempts, with target and baselines."""
     last = max([report.steps_done, *(one.step for one in report.validations)], default=0)
     validated = _series("validation", report.validations, last)
     own = _series("the steps' own attempts", report.own, last)
-    if report.validations:  # one set of intervals can be read, two lie over each other
+    if report.validations:  # two sets of intervals would overlap
         own = replace(own, low=(), high=())
     series = [one for one in (validated, own) if any(value is not None for value in one.values)]
     levels = [ReferenceLine("target", report.target)] if report.target is not None else []
-    newest = {one.version: one.value for one in report.baselines}  # one may be measured again, by another judge
+    newest = {one.version: one.value for one in report.baselines}  # a baseline may be measured again, by another judge
     levels += [ReferenceLine(name, value) for name, value in newest.items() if value is not None]
     title = f"{measure_name(report.kind).capitalize()} after each step"
     places = tuple(str(step) for step in range(last + 1)) if series else ()
@@ -194,7 +193,7 @@ def _marks(report: CampaignReport) -> Iterator[EventMark]:
 
 
 def seconds_chart(report: CampaignReport) -> Chart:
-    """Where the time went, by phase; the mean of several steps where there are many."""
+    """The seconds of each phase; in a long campaign, means over several steps."""
     many = -(-len(report.steps) // _MOST_BARS) or 1
     folded = [report.steps[at : at + many] for at in range(0, len(report.steps), many)]
     places = tuple(f"{few[0].step}" if many == 1 else f"{few[0].step}-{few[-1].step}" for few in folded)
@@ -207,7 +206,7 @@ def seconds_chart(report: CampaignReport) -> Chart:
 
 
 def health_charts(report: CampaignReport) -> list[Chart]:
-    """A small chart of each figure of the steps' health."""
+    """A small chart of each health figure."""
     places = tuple(str(step.step) for step in report.steps)
     return [
         Chart(figure_title(name), places, (Series(figure_title(name), tuple(values)),), size=SMALL)
@@ -216,16 +215,16 @@ def health_charts(report: CampaignReport) -> list[Chart]:
 
 
 def figure_title(name: str) -> str:
-    """A figure of health as people read it."""
+    """The title of a health figure."""
     return _TITLES.get(name, name.replace("part.", "Part: ", 1))
 
 
 def chart_text(chart: Chart) -> str:
     """A text alternative of a chart: the first and last value of each series."""
-    told = []
+    parts = []
     for one in chart.series:
         there = [value for value in one.values if value is not None]
         if there:
             first, last = (percent_or_number(value, share=chart.share) for value in (there[0], there[-1]))
-            told.append(f"{one.name} from {first} to {last}")
-    return f"{chart.title}: {'; '.join(told)}" if told else chart.title
+            parts.append(f"{one.name} from {first} to {last}")
+    return f"{chart.title}: {'; '.join(parts)}" if parts else chart.title

@@ -15,7 +15,7 @@ from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChang
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
-    """What a model was measured at after so many steps, with a 95 % interval where there is one."""
+    """The measure of a model after a number of steps, with a 95 % interval if there is one."""
 
     step: int
     version: str  # a version's name, or a baseline's
@@ -25,7 +25,7 @@ class MeasuredPoint:
     low: float | None = None
     high: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt
-    adversarial: float | None = None  # the measure at scenarios that tempt to cheat
+    adversarial: float | None = None  # the measure at adversarial scenarios
     adversarial_attempts: int = 0
 
 
@@ -33,7 +33,7 @@ class MeasuredPoint:
 class CampaignStatus:
     """The status of a campaign: a code and a sentence.
 
-    `goes_on`: how to continue it, with commands between backticks; None: nothing needs to be done.
+    `goes_on`: how to continue it, with commands between backticks; empty: nothing needs to be done.
     """
 
     code: str  # running, left, finished, paused, interrupted, failed
@@ -43,7 +43,7 @@ class CampaignStatus:
 
 @dataclass(frozen=True, slots=True)
 class GoalResult:
-    """What must hold beside the target, and whether it does of the best version; None: not measured."""
+    """A goal beside the target, and whether the best version meets it; None: not measured."""
 
     text: str  # turns at most 4
     value: float | None
@@ -52,7 +52,7 @@ class GoalResult:
 
 @dataclass(frozen=True, slots=True)
 class ReportMessage:
-    """One message of a conversation. `cut`: how many characters are cut off its end."""
+    """One message of a conversation. `cut`: how many characters are missing at its end."""
 
     role: str
     text: str
@@ -73,7 +73,7 @@ class ReportConversation:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPair:
-    """One scenario by the first version and by the best: of each the trajectory nearest to its mean reward.
+    """One scenario, attempted by the first version and by the best: of each the trajectory nearest to its mean reward.
 
     `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
     """
@@ -87,7 +87,7 @@ class ScenarioPair:
 
 @dataclass(frozen=True, slots=True)
 class AlarmEvidence:
-    """An alarm, and the conversations that it points to."""
+    """An alarm, and the conversations of its evidence."""
 
     alarm: Alarm
     conversations: Sequence[ReportConversation] = ()
@@ -95,7 +95,7 @@ class AlarmEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedTrajectories:
-    """Trajectories that were excluded by one reason, with its sentence."""
+    """Trajectories that were excluded for one reason, with its meaning."""
 
     code: str
     trajectories: int
@@ -114,8 +114,8 @@ class WithheldTools:
 class CampaignReport:
     """One campaign. Times are unix seconds.
 
-    `first` is the version that it began with; `best` the newest validation of the version that measured most; `served`
-    what was in service when it ended, and `live` what is now.
+    `first` is the version that it began with; `best` the newest validation of the best version; `served` the version in
+    service when it ended, and `live` the one that serves now.
     """
 
     id: str
@@ -131,7 +131,7 @@ class CampaignReport:
     failed_steps: int
     kind: CampaignMeasure
     target: float | None
-    beat: str | None  # in words, where a baseline is to be beaten
+    beat: str | None  # the baseline to beat, as text
     own: Sequence[MeasuredPoint]  # of each step's own attempts
     validations: Sequence[MeasuredPoint]
     baselines: Sequence[MeasuredPoint]

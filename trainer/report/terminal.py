@@ -17,12 +17,12 @@ from trainer.report import presentation
 from trainer.report.presentation import figure_title
 from trainer.report.shapes import CampaignReport, MeasuredPoint
 
-_HEAD, _TAIL = 4, 16  # validations that are shown of many
-_CHARS: Final = 100  # of a conversation's end
+_HEAD, _TAIL = 4, 16  # the first and last validations shown, if there are many
+_CHARS: Final = 100  # of a conversation's last message
 
 
 def report_text(report: CampaignReport) -> RenderableType:
-    """All that a terminal shows of a campaign."""
+    """The whole report for a terminal."""
     parts: list[RenderableType] = [
         clean_line(f"{report.name} ({report.alias}): {report.status.code}", style="bold"),
         _facts(report),
@@ -40,7 +40,7 @@ def report_text(report: CampaignReport) -> RenderableType:
 def report_summary(report: CampaignReport) -> str:
     """The end of a campaign in a few lines."""
     lines = [presentation.verdict_sentence(report), f"{report.status.code}: {report.status.text}"]
-    lines += [f"continue with: {report.status.goes_on}"] if report.status.goes_on else []
+    lines += [f"continue: {report.status.goes_on}"] if report.status.goes_on else []
     lines += [
         f"serves: {presentation.service_sentence(report)}",
         f"judge: {presentation.judging_cost_text(report.judged)}",
@@ -51,7 +51,7 @@ def report_summary(report: CampaignReport) -> str:
 def _facts(report: CampaignReport) -> RenderableType:
     rows = [
         ("why", report.status.text),
-        ("continue with", report.status.goes_on),
+        ("continue", report.status.goes_on),
         ("result", presentation.verdict_sentence(report)),
         ("best", report.best.version if report.best else NONE),
         ("serves", presentation.service_sentence(report)),
@@ -91,7 +91,7 @@ def _measured(report: CampaignReport) -> Iterator[RenderableType]:
 
 def _points(points: Sequence[MeasuredPoint], report: CampaignReport) -> RenderableType:
     head, between, tail = presentation.head_and_tail(points, _HEAD, _TAIL)
-    columns = ["after step", "version", "measure", "95 % interval", "attempts", "errored", "tempted to cheat"]
+    columns = ["after step", "version", "measure", "95 % interval", "attempts", "errored", "adversarial"]
     rows = [_point(point, report) for point in head]
     rows += [[f"{between} more", *("" for _ in columns[1:])]] if between else []
     rows += [_point(point, report) for point in tail]
@@ -120,15 +120,15 @@ def _goals(report: CampaignReport) -> Iterator[RenderableType]:
 def _alarms(report: CampaignReport) -> Iterator[RenderableType]:
     if report.alarms:
         yield _headed("Alarms")
-        rows = [(one.alarm.step, one.alarm.rule, one.alarm.then, one.alarm.detail) for one in report.alarms]
-        yield build_table(("step", "rule", "then", ""), rows, right=("step",))
+        alarms = [(one.alarm.step, one.alarm.rule, one.alarm.then, one.alarm.detail) for one in report.alarms]
+        yield build_table(("step", "rule", "then", ""), alarms, right=("step",))
         evidence = [each for one in report.alarms for each in one.alarm.evidence]
-        told = [
+        rows = [
             (each.get("trajectory"), presentation.format_loose_number(each.get("reward")), each.get("part"))
             for each in evidence
         ]
-        if told:
-            yield build_table(("run", "reward", "paid by"), told, right=("reward",))
+        if rows:
+            yield build_table(("trajectory", "reward", "paid by"), rows, right=("reward",))
     if report.changes:
         yield _headed("Changes")
         rows_of = [(one.step, one.what, f"{one.was} → {one.now}") for one in report.changes]
@@ -161,10 +161,10 @@ def _pairs(report: CampaignReport) -> Iterator[RenderableType]:
         yield _headed(f"Before and after, {report.pairs[0].before.version} and {report.pairs[0].after.version}")
         rows = []
         for pair in report.pairs:
-            for side in (pair.before, pair.after):
-                end = side.messages[-1].text[:_CHARS] if side.messages else ""
-                rows.append((pair.scenario, side.version, format_number(side.reward), end))
-        yield build_table(("scenario", "version", "reward", "it ended with"), rows, right=("reward",))
+            for one in (pair.before, pair.after):
+                end = one.messages[-1].text[:_CHARS] if one.messages else ""
+                rows.append((pair.scenario, one.version, format_number(one.reward), end))
+        yield build_table(("scenario", "version", "reward", "last message"), rows, right=("reward",))
 
 
 def _headed(text: str) -> Text:

@@ -1,4 +1,4 @@
-"""`hone train --estimate`: what a campaign would take, before anything is started.
+"""`hone train --estimate`: estimate a campaign before anything is started.
 
 Owns: reading what earlier trajectories used, and the price of the judge's tokens from LiteLLM's table. Refuses:
 counting (`trainer.campaign.estimate`), and starting, writing or requesting anything: the store is only read.
@@ -28,7 +28,7 @@ from trainer.campaign.record import CampaignPlan
 from trainer.errors import CampaignError
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
-BASE: Final = "@0"  # how the name of an alias's base ends
+BASE: Final = "@0"  # the end of the name of an alias's base
 
 
 async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> CampaignEstimate:
@@ -82,7 +82,7 @@ def _alias(named: str | None, declared: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RecentUsage:
-    """The usage of recent trajectories of an alias and of judging them, as far as stored; and why it was not read."""
+    """The stored usage of recent trajectories of an alias and of judging them. `unread`: why it was not read."""
 
     runs: TrajectoryCost | None = None
     judged: TrajectoryCost | None = None
@@ -94,7 +94,7 @@ async def _lately(
     settings: HoneSettings, alias: str, name: str, recipe: JudgeSettings, strong: _StrongJudgePlan | None
 ) -> _RecentUsage:
     if not await asyncio.to_thread(has_store, settings.data, settings.recorder):
-        return _RecentUsage(unread=["there is no store yet, so nothing is known of earlier trajectories"])
+        return _RecentUsage(unread=["there is no store yet, so the usage of earlier trajectories is unknown"])
     parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
     try:
         async with _looking(settings) as store:
@@ -113,7 +113,7 @@ async def _lately(
                 )
             return _RecentUsage(await cost_estimates.trajectory_costs(store, found[alias]), judged, by_strong)
     except StoreError as e:
-        return _RecentUsage(unread=[f"nothing is known of earlier trajectories: {str(e).rstrip('.')}"])
+        return _RecentUsage(unread=[f"the usage of earlier trajectories is unknown: {str(e).rstrip('.')}"])
 
 
 @asynccontextmanager
@@ -130,7 +130,7 @@ async def _usd(
 ) -> float | None:
     if not counts.ruler + counts.rubric:
         return 0.0
-    if judged is not None and judged.usd is not None:  # with what the provider takes off for what it has read before
+    if judged is not None and judged.usd is not None:  # it includes the provider's discount for cached tokens
         return counts.judged * judged.usd
     if tokens.sent is None or tokens.answered is None:
         return None

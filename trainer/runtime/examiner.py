@@ -1,16 +1,10 @@
-"""Attempts that a version's gate requested: held-out scenarios, as the new version and as the live one, in rounds.
+"""The examiner: serves the gate requests of an alias by attempting held-out scenarios as the new and the live version.
 
-Owns: which scenarios make a round, its groups and attempts (which a restarted process finds by their names), and the
-value of each attempt. Refuses: running an attempt (`trainer.agents.attempts`), success
-(`trainer.campaign.measurement`), and the decision: the gate decides from the pairs, and then ends the request.
-
-The examiner: serves gate requests of an alias by running the user's agent on held-out scenarios beside live
-learning.
-
-Owns: taking a request under a lease, starting and stopping what it needs, abandoning it once the gate has decided,
-reporting why a request cannot be served, and checking the file, the agent and the success function of every alias with
-such a gate beforehand. Refuses: the rounds (`trainer.runtime.examiner`), starting services (a version that waits
-for its gate has a proxy), and output (`trainer.commands`).
+Owns: taking a request under a lease, the rounds (their groups and attempts are found by name after a restart), the
+value of each attempt, abandoning a request once its gate has decided, and checking file, agent and success function of
+every such gate beforehand. Refuses: running an attempt (`trainer.agents.attempts`), success
+(`trainer.campaign.measurement`), starting services (a version that waits for its gate has a proxy), and the decision:
+the gate decides from the pairs, and then ends the request.
 
 No step of the alias begins while its version is undecided, so attempts and training never overlap.
 """
@@ -52,8 +46,8 @@ from trainer.runtime.services import RECENT_S, endpoint_of, find_proxy, start_ag
 from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
-ROUND: Final = 8  # scenarios between two looks of the gate
-AGAIN: Final = 4  # maximum attempts at one scenario: more would weigh it too much
+ROUND: Final = 8  # scenarios between two decisions of the gate
+AGAIN: Final = 4  # most attempts at one scenario: more would give it too much weight
 
 T = TypeVar("T")
 
@@ -75,22 +69,22 @@ class GateExamination:
     def __init__(
         self,
         store: Store,
-        wish: GateRequest,
+        request: GateRequest,
         runner: AttemptRunner,
         measurer: RoundMeasurer,
         still_ours: Callable[[], None],
     ) -> None:
         self._store = store
-        self._wish = wish
-        self._row = wish.row
+        self._request = request
+        self._row = request.row
         self._runner = runner
         self._measurer = measurer
-        self._still_ours = still_ours  # raises CampaignBusy when the wish's lease was lost
+        self._still_ours = still_ours  # raises CampaignBusy if the request's lease was lost
 
     async def run(self) -> None:
         """Attempt and measure what is not done yet, then mark all as attempted."""
         tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
-        for number, drawn in enumerate(gate_rounds(tasks, self._wish.pairs, self._wish.version), start=1):
+        for number, drawn in enumerate(gate_rounds(tasks, self._request.pairs, self._request.version), start=1):
             if number > self._row.steps_done:
                 self._still_ours()
                 await self._plan(number, drawn)
@@ -99,7 +93,7 @@ class GateExamination:
         await gate_requests.end_request(self._store, self._row.id, CampaignState.FINISHED, gate_requests.ATTEMPTED)
 
     async def give_up(self) -> None:
-        """Close everything of a request that has ended: nobody continues its attempts."""
+        """Close the attempts and groups of a request that has ended: no process continues them."""
         await store_attempts.abandon_running(self._store, self._row.id)
         for number in range(1, len(await self._planned()) + 1):
             for group in await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL):
@@ -108,7 +102,7 @@ class GateExamination:
 
     async def _planned(self) -> list[list[StoredScenario]]:
         tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
-        return gate_rounds(tasks, self._wish.pairs, self._wish.version)
+        return gate_rounds(tasks, self._request.pairs, self._request.version)
 
     async def _plan(self, number: int, drawn: Sequence[StoredScenario]) -> None:
         row = self._row
@@ -134,12 +128,12 @@ class GateExamination:
 
     async def _worth(self, group: GroupView) -> bool | None:
         """Whether the attempt that counts succeeded: the last one, because earlier ones were repeated."""
-        told = [await self._measurer.success(member, {}) for member in group.members]
-        return next((won for won in reversed(told) if won is not None), None)
+        successes = [await self._measurer.success(member, {}) for member in group.members]
+        return next((won for won in reversed(successes) if won is not None), None)
 
 
-AGAIN_S: Final = 2.0  # after what may have passed by then: another process has the wish, no proxy answers
-SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
+AGAIN_S: Final = 2.0  # pause before a retry: another process holds the request, or no proxy answers
+SERVICES_S: Final = 120.0  # a restarted engine may take this long
 
 
 class Examiner:
@@ -150,64 +144,64 @@ class Examiner:
         self._alias = alias
         self._everything = settings
         self._progress = progress
-        self._told = ""
+        self._last_notice = ""
 
     async def run(self) -> None:
-        """Serve requests until cancelled. While the store is away, wait for it."""
+        """Serve requests until cancelled. While the store is unavailable, wait for it."""
         within_s: float | None = None
         with self._store.watch.on(Topic.CAMPAIGNS) as news:
             while True:
                 await news.wait(within_s)
                 within_s = None
                 try:
-                    while wish := await gate_requests.next_request(self._store, self._alias.id):
-                        if not await self._answer(wish):
+                    while request := await gate_requests.next_request(self._store, self._alias.id):
+                        if not await self._answer(request):
                             within_s = AGAIN_S
                             break
                 except StoreUnavailable as e:
                     self._say(f"held-out scenarios wait until the store answers: {e}", warning=True)
                     within_s = AGAIN_S
 
-    async def _answer(self, wish: GateRequest) -> bool:
+    async def _answer(self, request: GateRequest) -> bool:
         """Serve one request, or report why it cannot be served. False: not now."""
         try:
             settings, tasks = load_held_out(self._everything, self._alias.name)
-            await self._attempt(wish, settings, tasks)
+            await self._attempt(request, settings, tasks)
         except (AgentUnusable, ScenariosInvalid) as e:
-            await gate_requests.end_request(self._store, wish.row.id, CampaignState.FAILED, str(e))
-            self._say(f"the gate of {wish.version} continues without its held-out scenarios: {e}", warning=True)
+            await gate_requests.end_request(self._store, request.row.id, CampaignState.FAILED, str(e))
+            self._say(f"the gate of {request.version} continues without its held-out scenarios: {e}", warning=True)
         except (CampaignBusy, ServiceUnavailable, Conflict) as e:
-            self._say(f"the gate of {wish.version} waits: {e}")
+            self._say(f"the gate of {request.version} waits: {e}")
             return False
         return True
 
-    async def _attempt(self, wish: GateRequest, settings: CampaignSettings, tasks: list[Scenario]) -> None:
+    async def _attempt(self, request: GateRequest, settings: CampaignSettings, tasks: list[Scenario]) -> None:
         async with AsyncExitStack() as stack:
             owner = leases.holder_name()
             keeper = await stack.enter_async_context(
-                record.hold_campaign(self._store, wish.row, owner, settings.lease_s)
+                record.hold_campaign(self._store, request.row, owner, settings.lease_s)
             )
-            await tool_permissions.set_writes_allowed(self._store, wish.row.id, allowed=settings.allow_writes)
-            await campaigns.add_scenarios(self._store, wish.row.id, "val", record.new_scenarios(tasks))
+            await tool_permissions.set_writes_allowed(self._store, request.row.id, allowed=settings.allow_writes)
+            await campaigns.add_scenarios(self._store, request.row.id, "val", record.new_scenarios(tasks))
             agent, success = agents = await start_agents(settings, self._everything.data, stack)
             for started in agents:
                 await started.ready()
             url = await self._services()
             scopes = [keys.Scope.INFER, keys.Scope.EVAL]
-            endpoint = await endpoint_of(self._store, url, self._alias, wish.row, scopes, stack)
-            models: dict[int, str] = {GateArm.CANDIDATE: wish.version, GateArm.LIVE: wish.beside}
+            endpoint = await endpoint_of(self._store, url, self._alias, request.row, scopes, stack)
+            models: dict[int, str] = {GateArm.CANDIDATE: request.version, GateArm.LIVE: request.beside}
             runner = AttemptRunner(
                 self._store, agent, replace(endpoint, models=models), settings, owner, self._services
             )
             measurer = RoundMeasurer(self._store, settings, success, self._progress)
-            still_ours = partial(record.require_lease, keeper, wish.row)
-            self._say(f"{wish.version} attempts the held-out scenarios beside {wish.beside}")
-            await self._while_wanted(wish, GateExamination(self._store, wish, runner, measurer, still_ours))
+            still_ours = partial(record.require_lease, keeper, request.row)
+            self._say(f"{request.version} attempts the held-out scenarios beside {request.beside}")
+            await self._while_wanted(request, GateExamination(self._store, request, runner, measurer, still_ours))
 
-    async def _while_wanted(self, wish: GateRequest, examination: GateExamination) -> None:
+    async def _while_wanted(self, request: GateRequest, examination: GateExamination) -> None:
         """Run the examination until it is done, or until its gate has decided without the rest."""
         running = asyncio.create_task(examination.run())
-        over = asyncio.create_task(self._over(wish))
+        over = asyncio.create_task(self._over(request))
         try:
             await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -220,9 +214,9 @@ class Examiner:
         else:
             running.result()
 
-    async def _over(self, wish: GateRequest) -> None:
+    async def _over(self, request: GateRequest) -> None:
         with self._store.watch.on(Topic.CAMPAIGNS, Topic.SERVICE) as news:
-            while await gate_requests.is_open(self._store, wish.row.id):
+            while await gate_requests.is_open(self._store, request.row.id):
                 await news.wait()
 
     async def _services(self) -> str:
@@ -238,11 +232,11 @@ class Examiner:
                         if url is not None and any(engine.state == "up" for engine in engines):
                             return url
         except TimeoutError:
-            raise ServiceUnavailable("no proxy with an engine answers. Look at `hone status`.") from None
+            raise ServiceUnavailable("no proxy with an engine answers. Check `hone status`.") from None
 
     def _say(self, text: str, *, warning: bool = False) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._last_notice:
+            self._last_notice = text
             self._progress.tell(Notice(text, warning))
 
 
@@ -252,8 +246,7 @@ def load_held_out(settings: HoneSettings, alias: str) -> tuple[CampaignSettings,
     gate = declared.gate if declared is not None else None
     if gate is None or gate.scenarios is None:
         raise ScenariosInvalid(
-            f"this learner's settings name no held-out scenarios: give it aliases.{alias}.gate as in the "
-            "proxy's settings"
+            f"this learner's settings name no held-out scenarios: set aliases.{alias}.gate as in the proxy's settings"
         )
     same = {"agent": gate.agent, "success": gate.success, "replay": False, "on_agent_error": "exclude"}
     return settings.campaign.model_copy(update=same), scenarios.read_scenarios(gate.scenarios)

@@ -1,15 +1,10 @@
-"""When the learner takes its next step: the learning status of its alias, read from the store.
+"""`hone learn`: live learning, one step whenever enough scored groups wait for an alias.
 
-Owns: excluding groups that are too old, and reading the status of one alias as the process that trains it. Refuses: the
-rule and its sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
-
-`hone learn`: live learning, one step whenever enough scored groups wait for an alias.
-
-Owns: a trainer, a learner and an examiner for each alias, taking a step when one is due, leaving the alias to a
-campaign or another trainer, and reporting what learning waits for. No step begins before the last version is decided,
-so every step continues from what the previous one learned. Refuses: when a step is due
-(`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting
-versions into service.
+Owns: a trainer, a learner and an examiner for each alias, excluding groups that are too old, reading the learning
+status of an alias, taking a step when one is due, leaving the alias to a campaign or another trainer, and reporting
+what learning waits for. No step begins before the last version is decided, so every step continues from what the
+previous one learned. Refuses: when a step is due (`recorder.views.status.stages`), campaigns' groups
+(`trainer.campaign.loop` trains on them), scoring, and putting versions into service.
 """
 
 from __future__ import annotations
@@ -71,7 +66,7 @@ class LearningStage:
 
     @property
     def due_in_s(self) -> float | None:
-        """Seconds until a step may begin with the present groups; 0: now. None: not without a change."""
+        """Seconds until a step may begin with the current groups; 0: now. None: not without a change."""
         if self.is_step_due:
             return 0.0
         by_time = self.status.state is StageState.PAUSED or self.status.code == StageCode.FIRST_WAIT
@@ -79,7 +74,7 @@ class LearningStage:
 
     @property
     def detail(self) -> str:
-        """The sentence, and when the next group closes if groups are missing."""
+        """The status as a sentence, with the time when the next group closes if groups are missing."""
         status = self.status
         if status.code != StageCode.TOO_FEW_GROUPS or status.until is None:
             return status.text
@@ -118,7 +113,7 @@ class StepSchedule:
 
 
 FAILURE_PAUSE_S = 10.0
-BREATH_S = 1.0  # groups that are due but not free are claimed by another process
+BREATH_S = 1.0  # shortest wait: groups that are due but not free are claimed by another process
 _JUDGE_CHECK_S = 30.0  # a killed judge sends no signal
 
 
@@ -132,15 +127,15 @@ class Learner:
         settings: TrainerSettings,
         trainer: StepTrainer,
         progress: Progress,
-        patience: StepSchedule,
+        schedule: StepSchedule,
     ) -> None:
         self._store = store
         self._alias = alias
         self._settings = settings
         self._trainer = trainer
         self._progress = progress
-        self._patience = patience
-        self._said = ""
+        self._schedule = schedule
+        self._last_status = ""
         self._steps = 0
 
     async def run(self) -> CampaignView:
@@ -153,13 +148,13 @@ class Learner:
             while True:
                 await news.wait(within_s)
                 while not (running := await campaigns.list_running(self._store, self._alias.id)):
-                    stage = await self._patience.look()
+                    stage = await self._schedule.look()
                     if not (claimed := await self._claim(stage)):
                         break
                     await self._try_step(claimed)
                 if running:
                     return running[0]
-                self._say_what_is_missing(stage)
+                self._report_status(stage)
                 due_s = stage.due_in_s
                 within_s = _JUDGE_CHECK_S if due_s is None else min(_JUDGE_CHECK_S, max(due_s, BREATH_S))
 
@@ -169,7 +164,7 @@ class Learner:
         except StepFailed as e:
             self._progress.tell(Notice(f"the step failed: {e}", warning=True))
             await asyncio.sleep(FAILURE_PAUSE_S)
-        except VersionPending:  # another process's step was faster: the next look sees its version
+        except VersionPending:  # another process began a step first
             return
 
     async def _claim(self, stage: LearningStage) -> list[GroupClaim]:
@@ -180,14 +175,14 @@ class Learner:
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
             lacking=await baselines.list_lacking_recipes(self._store, self._alias.id),
         )  # fmt: skip
-        if len(claimed) < self._patience.least():  # some of those counted were taken
+        if len(claimed) < self._schedule.least():  # another process took some of them
             for claim in claimed:
                 await claims.return_claim(self._store, claim)
             return []
         return claimed
 
     async def _step(self, claimed: Sequence[GroupClaim]) -> None:
-        self._said = ""
+        self._last_status = ""
         self._steps += 1
         began = time.monotonic()
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
@@ -213,13 +208,13 @@ class Learner:
             )
         )
 
-    def _say_what_is_missing(self, stage: LearningStage) -> None:
-        if not stage.is_step_due and stage.status.text != self._said:
-            self._said = stage.status.text
+    def _report_status(self, stage: LearningStage) -> None:
+        if not stage.is_step_due and stage.status.text != self._last_status:
+            self._last_status = stage.status.text
             self._progress.tell(PhaseStatus(0, WAITING, detail=stage.detail))
 
 
-STORE_PAUSE_S: Final = 2.0  # after the store was away
+STORE_PAUSE_S: Final = 2.0  # after the store was unavailable
 
 
 async def learn(
@@ -243,7 +238,7 @@ async def learn(
 
 
 async def _aliases(project: Project, names: Sequence[str], progress: Progress) -> list[AliasView]:
-    told = False
+    reported = False
     with project.store.watch.on(Topic.SERVICE) as news:
         while True:
             await news.wait()
@@ -251,10 +246,10 @@ async def _aliases(project: Project, names: Sequence[str], progress: Progress) -
             found = [alias for alias in there if not names or alias.name in names]
             if found and len(found) >= len(names):
                 return found
-            if not told:
+            if not reported:
                 missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
                 progress.tell(PhaseStatus(0, WAITING, detail=f"Learning waits for the proxy to declare {missing}."))
-                told = True
+                reported = True
 
 
 async def _tracked(
@@ -268,24 +263,24 @@ async def _tracked(
 async def _learn(
     store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
 ) -> None:
-    told = False
+    reported = False
     while True:
         try:
             for campaign in await campaigns.list_running(store, alias.id):
                 await _until_over(store, alias, campaign, progress)
             async with open_in_background(store, alias, everything, open_with) as trainer:
                 opened = await trainer
-                told = False
+                reported = False
                 settings = trainer_settings(everything)
-                patience = StepSchedule(store, alias, settings, everything.learn, everything.recorder)
-                await Learner(store, alias, settings, opened, progress, patience).run()
+                schedule = StepSchedule(store, alias, settings, everything.learn, everything.recorder)
+                await Learner(store, alias, settings, opened, progress, schedule).run()
         except AliasBusy as e:
-            if not told:
+            if not reported:
                 progress.tell(PhaseStatus(0, WAITING, detail=str(e)))
-                told = True
+                reported = True
             with suppress(StoreUnavailable):  # the next round reports it
                 await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
-        except StoreUnavailable as e:  # a step that could not be given up is taken over when the trainer is opened
+        except StoreUnavailable as e:  # the next trainer takes over a step that could not be abandoned
             progress.tell(Notice(f"learning waits until the store answers: {e}", warning=True))
             await asyncio.sleep(STORE_PAUSE_S)
 

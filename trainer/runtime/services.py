@@ -1,16 +1,12 @@
-"""Services that a campaign needs: found running, or started as one child process and stopped again.
+"""What attempts need: proxy, engine and judge, found running or started; the user's agent and the success function.
 
 Owns: finding a running proxy (`run.json` in the data folder, its heartbeat in the store, or a given URL), starting
-`hone up --no-learn` or a missing judge, and waiting until store, proxy, engine and judge are ready. Refuses:
-supervising engine and proxy (`hone up` does, and it uses the engine of a running `hone engine`), and migrating the
-store.
-
-Child processes run under `proxy.supervision.watchdog`, which ends them when this process ends, even by `kill -9`.
-
-Start what attempts need beside the store: the user's agent, the success function, and the agent's endpoint.
-
-Owns: both child processes, and an API key for them if the proxy requires keys. Refuses: attempts
+`hone up --no-learn` or a missing judge, waiting until store, proxy, engine and judge are ready, the child processes of
+agent and success function, and an API key for the agent if the proxy requires keys. Refuses: supervising engine and
+proxy (`hone up` does, and it uses the engine of a running `hone engine`), migrating the store, and attempts
 (`trainer.agents.attempts`).
+
+Services run under `proxy.supervision.watchdog`, which ends them when this process ends, even by `kill -9`.
 """
 
 from __future__ import annotations
@@ -49,10 +45,10 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"
-POLL_S = 0.2  # for what sends no signal: files, and whether a proxy answers
+POLL_S = 0.2  # for changes that send no signal: files, and whether a proxy answers
 GRACE_S = 20.0
 HEALTH_TIMEOUT_S = 2.0
-# Proxies and engines report every ten seconds; one not heard of for so long is gone.
+# Proxies and engines report every ten seconds; one that is silent for this long counts as gone.
 RECENT_S = 20.0
 _LOG_LINES = 20
 
@@ -66,12 +62,12 @@ class ServiceRequest:
     data: Path
     project: str
     recorder: RecorderSettings
-    proxy_url: str | None = None  # given: it must be there, nothing is started in its place
-    options: Sequence[str] = ()  # `--config`, `--data` for what is started
-    env: Mapping[str, str] = field(default_factory=dict)  # variables for it, beside ours
+    proxy_url: str | None = None  # if given, it must run: nothing is started instead
+    options: Sequence[str] = ()  # `--config` and `--data` for started programs
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for them, beside this process's
     start_timeout_s: float = 420.0  # an engine may take minutes to load its model
-    found_timeout_s: float = 20.0  # running or light services are ready sooner
-    judge: bool = True  # whether anything is to be judged
+    found_timeout_s: float = 20.0  # for services that run already, or start fast
+    judge: bool = True  # whether a judge is needed
 
 
 class CampaignServices:
@@ -81,7 +77,7 @@ class CampaignServices:
         self.wanted = wanted
         self._say = say
         self._url = wanted.proxy_url
-        self._without_judge = False  # what was started has none: one ran already, or none is wanted
+        self._without_judge = False  # no judge was started: one ran already, or none is needed
         self._store: Store | None = None
         self._children: list[_Child] = []
 
@@ -98,12 +94,12 @@ class CampaignServices:
         return self
 
     async def _running(self) -> str | None:
-        """The proxy that was named, that `hone up` noted, or that a `hone serve` on this store reports."""
+        """The proxy of `--proxy`, of `run.json`, or one that reports to this store."""
         if self.wanted.proxy_url is not None:
             return self.wanted.proxy_url if await is_healthy(self.wanted.proxy_url) else None
         try:
             store = await self._open()
-        except StoreError:  # not our schema: no proxy has reported to it
+        except StoreError:  # not this program's schema: no proxy has reported to it
             store = None
         return await find_proxy(store, self.wanted.data, self.wanted.project)
 
@@ -115,7 +111,7 @@ class CampaignServices:
         await self._start("up", "--no-learn", *(["--no-judge"] if self._without_judge else []))
 
     async def __aexit__(self, *error: object) -> None:
-        """Close the store and stop what was started, and only that."""
+        """Close the store, and stop only the services that were started here."""
         if self._store is not None:
             await self._store.close()
         await asyncio.gather(*(child.stop() for child in self._children))
@@ -127,7 +123,7 @@ class CampaignServices:
             try:
                 return await self._open()
             except StoreError as e:
-                # a service that was started here makes or migrates it; one that ran before has done so
+                # a service started here creates or migrates the store; one that ran before has done so
                 if not self._children or time.monotonic() > deadline or not _may_come(e):
                     raise
                 await self._wait()
@@ -194,7 +190,7 @@ class CampaignServices:
                 if time.monotonic() > deadline:
                     raise ServiceUnavailable(
                         f"{what} did not become ready; the store is in {self.wanted.data}, the project is "
-                        f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
+                        f"{self.wanted.project!r}. Check `hone status` and {self.wanted.data / 'logs'}."
                     )
                 await self._wait(news)
         return found
@@ -232,7 +228,7 @@ class _Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=out,
                 stderr=out,
-                start_new_session=True,  # Ctrl-C in the terminal is for us: what was started stops after us
+                start_new_session=True,  # Ctrl-C reaches this process only, which stops its children at its end
             )  # fmt: skip
         return cls(process, argv[4], log)
 
@@ -254,7 +250,7 @@ class _Child:
 
 
 async def find_proxy(store: Store | None, data: Path, project: str) -> str | None:
-    """A proxy that answers: the one noted in the data folder, else one that reported to the store."""
+    """The URL of a proxy that answers: the one in `run.json`, else one that reported to the store."""
     noted = running_proxy(data)
     seen = (
         await replicas.list_live_proxies(Project(store, project), RECENT_S) if store is not None and not noted else []
@@ -266,7 +262,7 @@ async def find_proxy(store: Store | None, data: Path, project: str) -> str | Non
 
 
 def running_proxy(data: Path) -> str | None:
-    """The URL of the proxy that a running `hone up` or `hone serve` noted, if any."""
+    """The URL of the proxy in `run.json`, if there is one."""
     try:
         noted = json.loads((data / RUN_FILE).read_text())
     except (OSError, ValueError):
@@ -279,7 +275,7 @@ async def is_healthy(url: str) -> bool:
     """Whether a proxy answers its health check."""
     # reading all certificates takes longer than any answer, so only where they are needed
     tls = ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # not through the environment's HTTP proxies: what Hone started is on this machine
+    # not through the environment's HTTP proxies: Hone's own services are on this machine
     async with httpx.AsyncClient(trust_env=False, timeout=HEALTH_TIMEOUT_S, verify=tls) as client:
         try:
             return (await client.get(f"{url}/healthz")).status_code == httpx.codes.OK
@@ -317,7 +313,7 @@ def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
     python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
     named = tuple(settings.agent_env)
     own = replay if settings.replay else answer if settings.agent == answer.NAME else None
-    if own is not None:  # in Hone's own Python, from where Hone itself is
+    if own is not None:  # in Hone's own Python and folder
         specs = [AgentSpec(f"{own.__name__}:run", logs / "agent.log", cwd=Path(str(own.__file__)).parents[2])]
     else:
         assert settings.agent is not None
@@ -345,7 +341,7 @@ async def endpoint_of(
         f"campaign {campaign.id}",
         scopes,
         expires_at=expires_at,
-        family=campaign.id,  # the same owner of attempts across a campaign's restarts
+        family=campaign.id,  # one owner of the attempts across the campaign's restarts
     )
     stack.push_async_callback(keys.revoke_key, Project(store, alias.project_id), key.id)
     return Endpoint(url, secret, alias.name)

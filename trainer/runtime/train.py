@@ -1,12 +1,9 @@
-"""Report tools that the proxy withholds from a campaign's attempts because they may write, and calls of them.
+"""`hone train`: start services, agent and trainer, run a new or resumed campaign, and write its report.
 
-Owns: polling, and reporting each tool once. Refuses: withholding (`proxy.mcp_gateway.write_protection`).
-
-`hone train`: services, agent, trainer, and a campaign that is new or resumed; and the report at its end.
-
-Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, and that a
-failed report never hides how the campaign ended. Refuses: the steps (`trainer.campaign.loop`), the campaign's row
-(`trainer.campaign.record`), and the report's contents (`trainer.report`).
+Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, that a failed
+report never hides how the campaign ended, and reporting tools that the proxy withholds from attempts because they may
+write. Refuses: the steps (`trainer.campaign.loop`), the campaign's row (`trainer.campaign.record`), the report's
+contents (`trainer.report`), and withholding tools (`proxy.mcp_gateway.write_protection`).
 """
 
 from __future__ import annotations
@@ -50,94 +47,7 @@ from trainer.trackers import base
 from trainer.trackers.delivery import track_events
 from trainer.trackers.event_figures import TranscriptSamples
 
-LOOK_S: Final = 5.0
-
-
-@asynccontextmanager
-async def notify_withheld(store: Store, campaign_id: str, progress: Progress) -> AsyncIterator[None]:
-    """Report withheld tools while the campaign runs, and at its end how many calls were refused."""
-    teller = WithheldToolsNotifier(store, campaign_id, progress)
-    looking = asyncio.create_task(_keep_looking(teller), name="withheld tools")
-    try:
-        yield
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
-        with suppress(StoreError):  # the campaign's own end reports the store's error
-            await teller.end()
-
-
-async def _keep_looking(teller: WithheldToolsNotifier) -> None:
-    while True:
-        await asyncio.sleep(LOOK_S)
-        with suppress(StoreError):  # busy for a moment
-            await teller.look()
-
-
-class WithheldToolsNotifier:
-    """What this program has reported of one campaign."""
-
-    def __init__(self, store: Store, campaign_id: str, progress: Progress) -> None:
-        self._store = store
-        self._campaign_id = campaign_id
-        self._progress = progress
-        self._told: set[str] = set()
-
-    async def look(self) -> None:
-        """Report tools that were not reported yet."""
-        new = [
-            tool
-            for tool in await tool_permissions.list_withheld_tools(self._store, self._campaign_id)
-            if tool not in self._told
-        ]
-        self._told.update(new)
-        if new:
-            text = (
-                f"not offered to attempts, because their MCP server does not mark them read-only: {', '.join(new)}. "
-                "If attempts may change things there, start with --allow-writes (campaign.allow_writes). If these "
-                "tools are read-only, let the server set readOnlyHint"
-            )
-            self._progress.tell(Notice(text, warning=True))
-
-    async def end(self) -> None:
-        """Report the rest, and how many calls were refused."""
-        await self.look()
-        if refused := await tool_permissions.count_refused_calls(self._store, self._campaign_id):
-            calls = "1 call of such a tool was" if refused == 1 else f"{refused} calls of such tools were"
-            self._progress.tell(Notice(f"{calls} refused in this campaign's attempts", warning=True))
-
-
-PAGE = "report.html"  # beside the campaign's events
-
-
-@asynccontextmanager
-async def report_on_failure(
-    store: Store, campaign: CampaignView, data: Path, progress: Progress
-) -> AsyncIterator[None]:
-    """Write the report of a campaign that fails inside, if it has results. An interruption is no failure."""
-    try:
-        yield
-    except (TrainerError, RecorderError):
-        await leave_report(store, await campaigns.get_campaign(store, campaign.id), data, progress)
-        raise
-
-
-async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
-    """Write a campaign's report page at its end, and show a summary; nothing if it has no results."""
-    path = data / "campaigns" / campaign.name / PAGE
-    try:
-        report = await gather_report(store, campaign)
-        if not report.steps and not report.validations:
-            return
-        await asyncio.to_thread(page.write_page, report, path)
-    except (OSError, RecorderError) as e:
-        told = f"no report was written to {path}: {e}. `hone report {campaign.name}` shows one"
-        progress.tell(Notice(told, warning=True))
-        return
-    progress.tell(Notice(f"{terminal.report_summary(report)}\nreport: {path}"))
-
-
-YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
+YIELD_TIMEOUT_S = 1800.0  # the learner's step on a large model may take minutes, and is not interrupted
 
 
 class Trainer(StepTrainer, Protocol):
@@ -186,7 +96,7 @@ async def train(
             track_events(everything.track, kept, progress, TranscriptSamples(store, campaign.id))
         )
         tracking.again((await read_history(store, campaign)).events)
-        told = CompositeProgress(progress, tracking)
+        with_trackers = CompositeProgress(progress, tracking)
         await stack.enter_async_context(report_on_failure(store, campaign, everything.data, progress))
         await stack.enter_async_context(mark_ended_early(store, campaign))
         await stack.enter_async_context(notify_withheld(store, campaign.id, progress))
@@ -207,17 +117,17 @@ async def train(
             alias,
             settings,
             compared,
-            sampler=RoundSampler(store, campaign, settings, runner, told, services.judge_runs),
-            measurer=RoundMeasurer(store, settings, others[0] if others else None, told),
+            sampler=RoundSampler(store, campaign, settings, runner, with_trackers, services.judge_runs),
+            measurer=RoundMeasurer(store, settings, others[0] if others else None, with_trackers),
             trainer=trainer,
             lease_s=everything.trainer.lease_s,
             max_tries=everything.trainer.max_tries,
-            progress=told,
+            progress=with_trackers,
             still_ours=lambda: require_lease(keeper, campaign),
-            leave_report=lambda as_ended: leave_report(store, as_ended, everything.data, told),
+            leave_report=lambda as_ended: leave_report(store, as_ended, everything.data, with_trackers),
         )
         ended = await run.run()
-        told.tell(ended)  # last: scripts wait for it
+        with_trackers.tell(ended)  # last, because scripts wait for it
         return ended
 
 
@@ -289,11 +199,11 @@ async def open_when_free(
                 PhaseStatus(0, "starting", detail="waiting for the learner to finish its step and release the alias")
             )
             began = time.monotonic()
-            await _until_let_go(store, alias, YIELD_TIMEOUT_S - waits)
+            await _until_released(store, alias, YIELD_TIMEOUT_S - waits)
             waits += time.monotonic() - began
 
 
-async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> None:
+async def _until_released(store: Store, alias: AliasView, patience_s: float) -> None:
     with suppress(TimeoutError):  # the caller tries once more, and reports the holder
         async with asyncio.timeout(patience_s):
             await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
@@ -312,3 +222,90 @@ def _import_trainer() -> Any:
     # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return importlib.import_module("trainer.step.alias_trainer")
+
+
+PAGE = "report.html"  # beside the campaign's events
+
+
+@asynccontextmanager
+async def report_on_failure(
+    store: Store, campaign: CampaignView, data: Path, progress: Progress
+) -> AsyncIterator[None]:
+    """Write the report of a campaign that fails in the block, if it has results. An interruption is not a failure."""
+    try:
+        yield
+    except (TrainerError, RecorderError):
+        await leave_report(store, await campaigns.get_campaign(store, campaign.id), data, progress)
+        raise
+
+
+async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
+    """Write a campaign's report page at its end, and show a summary; nothing if it has no results."""
+    path = data / "campaigns" / campaign.name / PAGE
+    try:
+        report = await gather_report(store, campaign)
+        if not report.steps and not report.validations:
+            return
+        await asyncio.to_thread(page.write_page, report, path)
+    except (OSError, RecorderError) as e:
+        text = f"no report was written to {path}: {e}. `hone report {campaign.name}` shows it"
+        progress.tell(Notice(text, warning=True))
+        return
+    progress.tell(Notice(f"{terminal.report_summary(report)}\nreport: {path}"))
+
+
+LOOK_S: Final = 5.0
+
+
+@asynccontextmanager
+async def notify_withheld(store: Store, campaign_id: str, progress: Progress) -> AsyncIterator[None]:
+    """Report withheld tools while the campaign runs, and at its end how many calls were refused."""
+    notifier = WithheldToolsNotifier(store, campaign_id, progress)
+    looking = asyncio.create_task(_keep_looking(notifier), name="withheld tools")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        with suppress(StoreError):  # the campaign's own end reports the store's error
+            await notifier.end()
+
+
+async def _keep_looking(notifier: WithheldToolsNotifier) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        with suppress(StoreError):  # the next look may succeed
+            await notifier.look()
+
+
+class WithheldToolsNotifier:
+    """Reports the withheld tools of one campaign, each once."""
+
+    def __init__(self, store: Store, campaign_id: str, progress: Progress) -> None:
+        self._store = store
+        self._campaign_id = campaign_id
+        self._progress = progress
+        self._reported: set[str] = set()
+
+    async def look(self) -> None:
+        """Report tools that were not reported yet."""
+        new = [
+            tool
+            for tool in await tool_permissions.list_withheld_tools(self._store, self._campaign_id)
+            if tool not in self._reported
+        ]
+        self._reported.update(new)
+        if new:
+            text = (
+                f"not offered to attempts, because their MCP server does not mark them read-only: {', '.join(new)}. "
+                "If attempts may change things there, start with --allow-writes (campaign.allow_writes). If these "
+                "tools are read-only, let the server set readOnlyHint"
+            )
+            self._progress.tell(Notice(text, warning=True))
+
+    async def end(self) -> None:
+        """Report the rest, and how many calls were refused."""
+        await self.look()
+        if refused := await tool_permissions.count_refused_calls(self._store, self._campaign_id):
+            calls = "1 call of such a tool was" if refused == 1 else f"{refused} calls of such tools were"
+            self._progress.tell(Notice(f"{calls} refused in this campaign's attempts", warning=True))

@@ -66,15 +66,15 @@ def _entries(document: Any) -> Iterator[Any]:
 def _draft(entry: Any) -> Draft | None:
     if not isinstance(entry, dict) or isinstance(entry, DuplicateKeys):
         return None
-    said, tools, expected = entry.get("input", ""), entry.get("tools") or [], entry.get("expected")
+    text, tools, expected = entry.get("input", ""), entry.get("tools") or [], entry.get("expected")
     named = [tools] if isinstance(tools, str) else tools
-    if not isinstance(said, str) or not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+    if not isinstance(text, str) or not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         return None
-    told = expected.strip() if isinstance(expected, str) else ""
-    return Draft(said.strip(), tuple(name.strip() for name in named), told)
+    summary = expected.strip() if isinstance(expected, str) else ""
+    return Draft(text.strip(), tuple(name.strip() for name in named), summary)
 
 
-MOST_CHARS: Final = 8_000  # of one user message: a longer one comes from a model that does not stop
+MOST_CHARS: Final = 8_000  # of one user message: a model that writes more does not stop
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:-]+")
 
 

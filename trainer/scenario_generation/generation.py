@@ -21,10 +21,10 @@ from trainer.scenario_generation.prompts import Difficulty, scenario_difficulty
 from trainer.scenario_generation.tools import ServerTool
 from trainer.tasks.scenarios import Scenario
 
-AT_ONCE: Final = 10  # scenarios a request: more of them resemble each other, and are cut off
-TOOLS_SHOWN: Final = 30  # of a server with more, each request shows others
-REMINDED_OF: Final = 30  # tasks that are written already
-FRUITLESS: Final = 3  # requests in a row without one new scenario, after which a kind is given up
+AT_ONCE: Final = 10  # scenarios in a request: with more, they resemble each other, or the reply is cut off
+TOOLS_SHOWN: Final = 30  # tools in a request: if a server has more, each request draws others
+REMINDED_OF: Final = 30  # existing tasks in a request
+FRUITLESS: Final = 3  # requests in a row without one new scenario, after which a difficulty is abandoned
 
 
 class WritingModel(Protocol):
@@ -67,7 +67,7 @@ class GenerationResult:
 
 
 def resume_generation(begun: Iterable[Scenario] = ()) -> GenerationResult:
-    """The result of an earlier run to continue from: generated scenarios, and nothing else."""
+    """The result to continue from: the scenarios of an earlier process, without its counts of dropped drafts."""
     scenarios = list(begun)
     return GenerationResult(scenarios, Counter(_kind(one) for one in scenarios))
 
@@ -125,9 +125,8 @@ class _GenerationRun:
     async def fill(self, kind: Difficulty, number: int) -> None:
         """Send requests until there are `number` scenarios of a difficulty, or it is abandoned."""
         written: list[str] = [one.input for one in self.found.scenarios if _kind(one) is kind]
-        draw = random.Random(
-            f"{self._wanted.seed}:{kind}:{len(written)}"
-        )  # a resumed run shows other tools than the first
+        # The count is in the seed, so that a resumed run draws other tools than the first.
+        draw = random.Random(f"{self._wanted.seed}:{kind}:{len(written)}")
         fruitless, at_once = 0, AT_ONCE
         while len(written) < number and fruitless < FRUITLESS and not self._model.spent_up:
             asked = min(at_once, number - len(written))
@@ -139,11 +138,13 @@ class _GenerationRun:
             except GeneratorFailed as e:
                 self._note(str(e))
                 break
-            read = await asyncio.to_thread(drafts.parse_drafts, reply)  # a long reply takes a while
+            read = await asyncio.to_thread(
+                drafts.parse_drafts, reply
+            )  # reading a long reply takes a while: off the loop
             new = self._take(kind, read, number - len(written))
             written += new
             fruitless = 0 if new else fruitless + 1
-            at_once = at_once if new else max(1, at_once // 2)  # it may have been cut off
+            at_once = at_once if new else max(1, at_once // 2)  # the reply may have been cut off
             self._tell(self.found)
         self._end(kind, number - len(written), fruitless)
 

@@ -1,7 +1,7 @@
 """The output file of generated scenarios: appended durably, so that a stop or a crash loses no checked scenario.
 
-Owns: continuing a file of an earlier run, recognising one, durable writes, and a line torn by a crash. Refuses: the
-form of a scenario (`trainer.tasks.scenarios`), and which are generated.
+Owns: continuing the file of an earlier run, recognising such a file, durable writes, and a line torn by a crash.
+Refuses: the form of a scenario (`trainer.tasks.scenarios`), and which are generated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.scenario_generation.prompts import Difficulty, scenario_difficulty
 from trainer.tasks.scenarios import Scenario, parse_scenarios, scenario_line
 
-_HEADS: Final = tuple(f'{{"id": "{kind.replace("_", "-")}-'.encode() for kind in Difficulty)  # how our lines begin
+_HEADS: Final = tuple(f'{{"id": "{kind.replace("_", "-")}-'.encode() for kind in Difficulty)  # how Hone's lines begin
 
 
 class ScenarioWriter:
@@ -36,7 +36,7 @@ class ScenarioWriter:
         self.begun: list[Scenario] = []
         if path.exists():
             try:
-                self._go_on()
+                self._resume()
             except NoTasks:
                 self.close()
                 raise
@@ -45,7 +45,7 @@ class ScenarioWriter:
         """Append scenarios; they are on disk when this returns. Raises `NoTasks`."""
         if not made:
             return
-        # a lone surrogate becomes its JSON escape: it is read back as it was
+        # a lone surrogate becomes its JSON escape, and is read back unchanged
         data = "".join(scenario_line(one) + "\n" for one in made).encode(errors="backslashreplace")
         try:
             _write(self._file or self._new(), data)
@@ -69,8 +69,8 @@ class ScenarioWriter:
             os.close(folder)
         return self._file
 
-    def _go_on(self) -> None:
-        if not self._path.is_file():  # reading a terminal would wait for it
+    def _resume(self) -> None:
+        if not self._path.is_file():  # reading a terminal or a pipe would block
             raise self._taken()
         try:
             self._file = file = self._locked(self._path.open("r+b", buffering=0))
@@ -89,14 +89,14 @@ class ScenarioWriter:
 
     def _locked(self, file: FileIO) -> FileIO:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with the process, however it ends
         except BlockingIOError:
             file.close()
             raise self._unusable("is being written by another process") from None
         return file
 
     def _taken(self) -> NoTasks:
-        return self._unusable("exists already, and holds more than generated scenarios")
+        return self._unusable("already exists, and holds more than generated scenarios")
 
     def _unusable(self, why: str) -> NoTasks:
         return NoTasks(f"{self._path} {why}: name another file with --out")
@@ -117,5 +117,5 @@ def _write(file: FileIO, data: bytes) -> None:
 
 
 def _is_head(torn: bytes) -> bool:
-    """Whether the text after the last whole line is the beginning of a line of ours, or empty."""
+    """Whether the text after the last whole line is the beginning of one of Hone's lines, or empty."""
     return any(head.startswith(torn) or torn.startswith(head) for head in _HEADS)

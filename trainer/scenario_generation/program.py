@@ -1,11 +1,7 @@
-"""The model that writes scenarios: a model of `recorder.llm.client`, with a cost limit.
+"""The program behind `hone scenarios generate`: its model, its request, and its progress and outcome as text and JSON.
 
-Owns: the model and its key, the cost so far and its limit. Refuses: sending, retries, rate limits and hiding keys in
-messages (`recorder.llm.client`), prompts, and the meaning of replies.
-
-The program behind `hone scenarios generate`: its request, its progress and its outcome as text and JSON.
-
-Owns: finding the server and listing its tools, the model's life, and the messages. Refuses: generating
+Owns: the model and its key, the cost so far and its limit, finding the server and listing its tools, and the messages.
+Refuses: sending, retries, rate limits and hiding keys in messages (`recorder.llm.client`), prompts and generating
 (`trainer.scenario_generation.generation`), flags and printing (`trainer.commands`).
 """
 
@@ -50,7 +46,7 @@ class WriterCost:
 
 
 class WriterModel:
-    """The model. One event loop; `close()` at the end."""
+    """The model that writes scenarios, with a cost limit. One event loop; `close()` at the end."""
 
     def __init__(self, settings: JudgeSettings, model: str | None = None, max_usd: float | None = None) -> None:
         """Raises `GeneratorFailed` if no model is set."""
@@ -188,7 +184,7 @@ def progress_line(found: GenerationResult, wanted: GenerationRequest) -> str:
 
 
 def stopped_text(found: GenerationResult, wanted: GenerationRequest, out: Path | None) -> str:
-    """What is there after a signal."""
+    """The message after a signal."""
     there = f"{len(found.scenarios)} of {wanted.total} scenarios"
     if out is None or not found.scenarios:
         return f"stopped: {there} were made"

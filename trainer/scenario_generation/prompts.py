@@ -1,13 +1,8 @@
-"""Difficulties of generated scenarios, and how many scenarios of each are requested. Pure.
+"""The difficulties of generated scenarios, and the prompt of the model that writes them. Pure except for the nonce.
 
-Owns: the difficulties, their description for the model, their shares, and the difficulty of a scenario. Refuses:
-prompts (`trainer.scenario_generation.prompts`).
-
-The prompt of the model that writes scenarios.
-
-Owns: the fixed text, and the fence around text of others: a server's descriptions are data, one JSON document a line
-between two lines with a random nonce, as in the judge's prompt. Refuses: which tools there are, and requests. Pure
-except for the nonce.
+Owns: the difficulties, their description for the model, their shares, the difficulty of a scenario, and the fixed text
+of the prompt with the fence around other people's text: a server's descriptions are data, one JSON document a line
+between two lines with a random nonce, as in the judge's prompt. Refuses: which tools there are, and requests.
 """
 
 from __future__ import annotations

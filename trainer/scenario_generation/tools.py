@@ -1,7 +1,7 @@
-"""The tools of an MCP server, as far as writing tasks for them needs.
+"""The tools of an MCP server, for writing tasks that need them.
 
-Owns: listing a server's tools, within limits, and which of them are read-only. Refuses: calling any: a description is
-data for a prompt, and nothing that it asks for is done.
+Owns: listing a server's tools, within limits, and which of them are read-only. Refuses: calling any. A
+description is data for a prompt, and its instructions are never followed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainer.errors import ToolsUnavailable
 TIMEOUT_S: Final = 30.0
 MOST_PAGES: Final = 20
 MOST_TOOLS: Final = 1000
-_NAME: Final = re.compile(r"[A-Za-z0-9_./:-]{1,128}")  # others no model's provider takes
+_NAME: Final = re.compile(r"[A-Za-z0-9_./:-]{1,128}")  # no model's provider accepts other names
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def filter_offered(tools: Sequence[ServerTool], *, allow_writes: bool) -> list[S
 
 
 async def _listed(url: str, headers: Mapping[str, str]) -> list[ServerTool]:
-    import httpx2  # with the SDK: half a second, for this one command
+    import httpx2  # with the SDK half a second to import, which only this command needs
     from mcp.client import Client
     from mcp.client.streamable_http import streamable_http_client
 

@@ -60,7 +60,7 @@ from trainer.step.summary import STEP_FAILED, StepReport
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
-OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer had lost its state
+OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer lost its state
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class _RunningStep:
     claims: Sequence[GroupClaim]
     metrics: dict[str, float]
     seconds: PhaseSeconds
-    at_parent: bool = False  # the parent is in memory: from here on a failure may be the groups' doing
+    at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
     version_id: str | None = None
     written: WrittenStep | None = None
 
@@ -131,7 +131,9 @@ class AliasTrainer:
 
     async def _check_base(self, base: Path) -> None:
         self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype_name(self._settings))
-        if self._alias.base_fingerprint is not None:  # else the engine is still starting: the first step looks again
+        if (
+            self._alias.base_fingerprint is not None
+        ):  # otherwise the engine still starts, and the first step checks again
             self._require_same_base(self._alias)
 
     def _require_same_base(self, alias: AliasView) -> None:
@@ -143,8 +145,8 @@ class AliasTrainer:
         if alias.base_fingerprint != self._fingerprint:
             raise BaseMismatch(
                 f"the alias {alias.name!r} is served by another base than {self._settings.base} in "
-                f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Give the trainer "
-                "what the engine has: trainer.base, trainer.dtype."
+                f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Set "
+                "trainer.base and trainer.dtype to the engine's values."
             )
 
     async def __aenter__(self) -> AliasTrainer:
@@ -183,7 +185,7 @@ class AliasTrainer:
                 if isinstance(e, LeaseLost | StepInterrupted) and self._keeper.lost.is_set():
                     raise self._taken_over() from e
                 if isinstance(e, LeaseLost):
-                    raise StepFailed(f"a lease ran out during the step: {e}") from e
+                    raise StepFailed(f"a lease expired during the step: {e}") from e
                 raise
 
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
@@ -191,7 +193,7 @@ class AliasTrainer:
         parent = await self._live()
         parts = await self._parts(claims, seconds)
         groups = await self._read(parts, parent, seconds)
-        teaching = await self._leave_out(groups, claims)
+        teaching = await self._exclude(groups, claims)
         unasked = scores.unasked_trajectories(chain.from_iterable(parts.values()))
         metrics = summary.reward_metrics(groups, unasked)
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
@@ -207,7 +209,7 @@ class AliasTrainer:
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
 
     async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
-        """Give back the groups that are still claimed; if the store is away, the leases expire."""
+        """Give back the groups that are still claimed; if the store is unavailable, the leases expire."""
         for claim in claims:
             with suppress(LeaseLost, StoreUnavailable):
                 await return_claim(self._store, claim)
@@ -241,10 +243,10 @@ class AliasTrainer:
     async def _read(
         self, parts: Mapping[str, Sequence[NewPart]], parent: VersionView, seconds: PhaseSeconds
     ) -> list[GroupRows]:
-        line = await versions.list_ancestors(self._store, parent.id)
+        ancestry = await versions.list_ancestors(self._store, parent.id)
         ids = list(parts)
         in_own = await counts_in_own_group(self._store, ids)
-        basis = RowBasis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget, in_own)
+        basis = RowBasis(self._fingerprint, ancestry, self._settings.max_age, self._settings.token_budget, in_own)
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
             rewards = [part_rewards(parts[view.id]) for view in views]
@@ -260,7 +262,7 @@ class AliasTrainer:
         with seconds.phase("rows"):
             return await self._torch.run(all_rows)
 
-    async def _leave_out(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
+    async def _exclude(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
         by_id = {claim.group_id: claim for claim in held}
         for group in groups:
             if group.code is not None:
@@ -282,7 +284,7 @@ class AliasTrainer:
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
         except BaseException as e:
-            # Whatever went wrong, cancellation included: no group may stay claimed and no version half there.
+            # After any error, cancellation included, no group may stay claimed and no version incomplete.
             await asyncio.shield(self._give_up(step, attempt, e))
             raise
         self._core.became(version.id)
@@ -339,7 +341,7 @@ class AliasTrainer:
         reason = f"{type(error).__name__}: {error}"
         try:
             await steps.abandon_step(self._store, step.id, reason)
-        except Conflict:  # done after all (the answer to the commit was lost), or already abandoned by a successor
+        except Conflict:  # committed after all (only the reply was lost), or already abandoned by another process
             if attempt.version_id is not None and await steps.step_of_version(self._store, attempt.version_id):
                 return
         if attempt.written is not None:
@@ -347,7 +349,7 @@ class AliasTrainer:
         if not (attempt.at_parent and _may_be_the_groups_fault(error)):
             return
         for claim in attempt.claims:
-            with suppress(LeaseLost):  # then it is another's already
+            with suppress(LeaseLost):  # then another process has it
                 await self._count_failure(claim, reason)
 
     async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
@@ -374,6 +376,6 @@ def _ledger_rows(attempt: _RunningStep, version: VersionView) -> list[LedgerRow]
 
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
-    """Whether the same groups would fail again: then they must not be retried for ever."""
+    """Whether the same groups may fail again; then their retries are limited."""
     innocent = RecorderError | StepInterrupted | MemoryFull | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

@@ -25,7 +25,7 @@ async def load_baselines(store: Store, groups: Sequence[GroupView]) -> dict[str,
     These are groups of campaigns, of aliases without a running baseline, those with a ranking in their reward (which is
     meaningless outside its group), and shadow answers.
     """
-    alone = [group for group in groups if _runs_stand_alone(group)]
+    alone = [group for group in groups if _needs_baseline(group)]
     current = await scores.get_scores(store, [g.current_score_id for g in alone if g.current_score_id is not None])
     histories: dict[tuple[str, str], list[EarlierReward]] = {}
     found: dict[str, Mapping[str, Baseline]] = {}
@@ -40,7 +40,7 @@ async def load_baselines(store: Store, groups: Sequence[GroupView]) -> dict[str,
     return found
 
 
-def _runs_stand_alone(group: GroupView) -> bool:
+def _needs_baseline(group: GroupView) -> bool:
     shadow = any(member.origin is Origin.SHADOW for member in group.members)
     return is_one_enough(group.baseline, group.campaign_id) and not shadow
 

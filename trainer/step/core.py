@@ -49,11 +49,11 @@ class TorchThread:
         self._closing = threading.Event()
 
     def stopped(self) -> bool:
-        """Whether the job should end early: its awaiter was cancelled, or the thread is to close."""
+        """Whether the job should end early: its awaiter was cancelled, or the thread closes."""
         return self._cancelled.is_set() or self._closing.is_set()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the job in the thread. When cancelled, ask it to stop and wait until it did."""
+        """Run the job in the thread. If cancelled, ask it to stop, and wait until it has stopped."""
         self._cancelled.clear()
         future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
         try:
@@ -164,7 +164,7 @@ class TrainerCore:
         """
         self._at = None
         given = probe.probe_candidates([one.row for one in rows])
-        with self._told_of_memory():
+        with self._memory_errors():
             with seconds.phase("probe"):
                 before = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
             with seconds.phase("train"):
@@ -175,21 +175,25 @@ class TrainerCore:
         with seconds.phase("publish"):
             try:
                 written = self._write(origin, contexts)
-            except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
+            except (
+                OSError,
+                RuntimeError,
+                SafetensorError,
+            ) as e:  # torch and safetensors raise these when the disk is full
                 where = self._folders.adapters.parent
                 raise VersionNotWritten(
-                    f"version {origin.number} could not be written into {where}: {e}. Is there room on the disk?"
+                    f"version {origin.number} could not be written into {where}: {e}. Is the disk full?"
                 ) from e
         return metrics | {"probe_separation": contexts["separation"]}, written
 
     @contextmanager
-    def _told_of_memory(self) -> Iterator[None]:
+    def _memory_errors(self) -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError as e:
             self._optimizer.zero()
             raise MemoryFull(
-                f"passes of {self._settings.token_budget} tokens do not fit into what is free of the GPU's memory. "
+                f"passes of {self._settings.token_budget} tokens do not fit into the GPU's free memory. "
                 f"{ROOM}, or lower trainer.token_budget: {e}"
             ) from e
 
@@ -206,7 +210,7 @@ class TrainerCore:
         if alpha != self._settings.alpha:
             raise AdapterInvalid(
                 f"{folder} was trained with alpha {alpha:g}, and trainer.alpha is {self._settings.alpha:g}: its "
-                "weights would mean another model. A version's descendants keep its alpha: set trainer.alpha back."
+                "weights would give another model. A version's descendants keep its alpha: set trainer.alpha back."
             )
 
     def _write(self, origin: AdapterOrigin, contexts: dict[str, object]) -> WrittenStep:

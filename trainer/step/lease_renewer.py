@@ -60,7 +60,7 @@ class LeaseRenewer:
         try:
             while True:
                 await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
-                with suppress(StoreUnavailable):  # away for a moment: the next renewal may still be in time
+                with suppress(StoreUnavailable):  # the next renewal may still be in time
                     await self.renew_now()
         finally:  # however this ended, renewal has stopped
             self.lost.set()

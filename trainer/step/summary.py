@@ -1,6 +1,6 @@
-"""The report of one step, for its caller and for the store, and the protocol that a caller needs of a trainer.
+"""The report of one step, for its caller and for the store, and the protocol of a trainer for its callers.
 
-Owns: the report, its counts, and reading back the report of a step that finished before its program was killed: the
+Owns: the report, its counts, and reading back the report of a step that finished before its process was killed: the
 version made of a round's groups, and the groups excluded before it. Refuses: training (`trainer.step.alias_trainer`),
 and importing torch: code that waits for steps need not load it.
 """
@@ -28,7 +28,7 @@ from recorder.views.versions.steps import StepTrajectories, load_step_trajectori
 from trainer.batch.weights import GroupRows, WeightedRow
 
 STEP_FAILED: Final = "step_failed"  # the ledger's code of a group in an abandoned step
-MOST_EXTRAS: Final = 100  # a step's scenarios may have criteria by the thousand, each of its own name
+MOST_EXTRAS: Final = 100  # a step's scenarios may have thousands of criteria, each with a name of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ async def load_earlier_report(
 ) -> StepReport | None:
     """The report of an earlier step on a round's groups; None: there is none. Without masked choices and seconds.
 
-    `groups`: their state before this run of the program trained on them.
+    `groups`: their state before this process trained on them.
     """
     step = await _step_of(store, alias_id, campaign_id, {group.group_id for group in groups})
     left = [group.group_id for group in groups if _left_out(group)]
@@ -154,7 +154,7 @@ async def load_earlier_report(
 
 
 def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepReport | None:
-    """One step's report from two runs of its program. If both made a version, the newer one counts."""
+    """One step's report from those of two processes. If both made a version, the newer one counts."""
     if earlier is None or now is None:
         return earlier or now
     newer = now if now.version is not None or earlier.version is None else earlier

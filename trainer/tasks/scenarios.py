@@ -25,44 +25,6 @@ from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.tasks.json_objects import DuplicateKeys, FileFault, FileObject, InvalidObject, read_objects
 
 _CRITERION: Final = re.compile(r"rubric\s*-\s*([0-9]{1,9})\s*\.\s*criterion", re.ASCII)
-
-
-def is_table_row(value: Mapping[str, Any]) -> bool:
-    """Whether an object is a table's row, and not a scenario."""
-    return "input" not in value and ("prompt" in value or any(_CRITERION.fullmatch(key.strip()) for key in value))
-
-
-def row_prompt(value: Mapping[str, Any]) -> str:
-    """The prompt. Raises `InvalidObject`."""
-    said = value.get("prompt")
-    if said is None:
-        raise InvalidObject('"prompt" is missing')
-    if not isinstance(said, str):
-        raise InvalidObject('"prompt" is not a text', "prompt")
-    if not said.strip():
-        raise InvalidObject('"prompt" is empty', "prompt")
-    return said
-
-
-def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The criteria by number, as a scenario's rubric. Raises `InvalidObject`."""
-    found: dict[int, dict[str, str] | None] = {}
-    for key, text in value.items():
-        match = _CRITERION.fullmatch(key.strip())
-        if match is None:
-            continue
-        number = int(match[1])
-        if number in found:
-            raise InvalidObject(f"{key!r}: criterion {number} appears twice", key)
-        if text is not None and not isinstance(text, str):
-            raise InvalidObject(f"{key!r} is not a text", key)
-        found[number] = {"id": str(number), "text": text.strip()} if text and text.strip() else None
-    listed = [one for number in sorted(found) if (one := found[number]) is not None]
-    if not listed:
-        raise InvalidObject('it has no criterion: write "rubric - 1. criterion": "…"')
-    return listed
-
-
 _KEYS = ("id", "input", "reference", "rubric", "adversarial")
 _MOST_SHOWN = 10
 
@@ -119,7 +81,7 @@ def parse_scenarios(lines: Iterable[bytes], source: str) -> list[Scenario]:
 def write_scenarios(path: Path, found: Iterable[Scenario]) -> None:
     """Write a JSONL file that only its owner may read (it holds users' requests). Raises `NoTasks` if it exists."""
     try:
-        # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
+        # a lone surrogate becomes its JSON escape, and is read back unchanged
         with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=file_modes.private_opener) as file:
             file.writelines(scenario_line(scenario) + "\n" for scenario in found)
     except FileExistsError:
@@ -130,10 +92,10 @@ def write_scenarios(path: Path, found: Iterable[Scenario]) -> None:
 
 def scenario_line(scenario: Scenario) -> str:
     """A scenario as its line, without empty fields."""
-    told = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
+    fields = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
     if not scenario.adversarial:
-        del told["adversarial"]
-    return json.dumps(told, ensure_ascii=False)
+        del fields["adversarial"]
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _scenario(found: FileObject) -> Scenario:
@@ -214,3 +176,39 @@ def _kind(value: object) -> str:
 def _meant(key: str) -> str:
     near = difflib.get_close_matches(key, _KEYS, 1)
     return f": did you mean {near[0]!r}?" if near else f" (known: {', '.join(_KEYS)})"
+
+
+def is_table_row(value: Mapping[str, Any]) -> bool:
+    """Whether an object is a table's row, and not a scenario."""
+    return "input" not in value and ("prompt" in value or any(_CRITERION.fullmatch(key.strip()) for key in value))
+
+
+def row_prompt(value: Mapping[str, Any]) -> str:
+    """The prompt. Raises `InvalidObject`."""
+    prompt = value.get("prompt")
+    if prompt is None:
+        raise InvalidObject('"prompt" is missing')
+    if not isinstance(prompt, str):
+        raise InvalidObject('"prompt" is not a text', "prompt")
+    if not prompt.strip():
+        raise InvalidObject('"prompt" is empty', "prompt")
+    return prompt
+
+
+def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The criteria by number, as a scenario's rubric. Raises `InvalidObject`."""
+    found: dict[int, dict[str, str] | None] = {}
+    for key, text in value.items():
+        match = _CRITERION.fullmatch(key.strip())
+        if match is None:
+            continue
+        number = int(match[1])
+        if number in found:
+            raise InvalidObject(f"{key!r}: criterion {number} appears twice", key)
+        if text is not None and not isinstance(text, str):
+            raise InvalidObject(f"{key!r} is not a text", key)
+        found[number] = {"id": str(number), "text": text.strip()} if text and text.strip() else None
+    listed = [one for number in sorted(found) if (one := found[number]) is not None]
+    if not listed:
+        raise InvalidObject('it has no criterion: write "rubric - 1. criterion": "…"')
+    return listed

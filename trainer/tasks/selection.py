@@ -1,12 +1,8 @@
-"""Draw the scenarios that a step attempts. Pure.
+"""Select scenarios: those that each step attempts, and those of each part (training, validation, test).
 
-Owns: their order, which depends on the seed only, and the share of adversarial ones. Refuses: which scenarios may be
-trained on (`trainer.tasks.selection`).
-
-The parts of a campaign's tasks: training, validation and test. Each scenario is in one part.
-
-Owns: the part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a task
-that is in two parts. Refuses: running anything.
+Owns: the order in which steps draw scenarios, which depends on the seed only, with the share of adversarial ones; the
+part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a scenario that
+is in two parts. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), and running anything.
 
 A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
@@ -88,7 +84,7 @@ def steps_of_a_pass(scenarios: Sequence[DrawableScenario], per_step: int, advers
 
 
 def _kinds(scenarios: Sequence[M], adversarial_share: float) -> tuple[list[M], list[M]]:
-    """The ordinary ones, and the adversarial ones where any are drawn."""
+    """The ordinary ones, and the adversarial ones if any are drawn."""
     ordinary = [one for one in scenarios if not one.adversarial]
     return ordinary, [one for one in scenarios if one.adversarial] if adversarial_share else []
 
@@ -102,7 +98,7 @@ def _of_a_step(ordinary: int, adversarial: int, per_step: int, share: float) -> 
 def _from_ring(items: Sequence[T], start: int, end: int, seed: str) -> list[T]:
     """The items between two positions of an endless sequence: all items, shuffled once, repeated.
 
-    The order of the passes stays the same, so no stretch as long as one pass has an item twice.
+    All passes have the same order, so no range as long as one pass has an item twice.
     """
     order = list(items)
     random.Random(seed).shuffle(order)
@@ -122,7 +118,7 @@ def scenario_part(id_: str, shares: Sequence[float], seed: int) -> str:
         end += share
         if at < end:
             return part
-    return PARTS[len(shares) - 1]  # the shares' sum may be a hair below 1
+    return PARTS[len(shares) - 1]  # rounding may leave the sum of the shares below 1
 
 
 def split_scenarios(scenarios: Sequence[Scenario], shares: Sequence[float], seed: int) -> dict[str, list[Scenario]]:

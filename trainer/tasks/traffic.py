@@ -5,7 +5,7 @@ does it, and joining near-duplicates. Refuses: the form of a scenario file (`tra
 (`trainer.agents.replay`), output and writing (`trainer.commands`).
 
 A task is the text of the one user message that a trajectory began with, because that is what the user's agent accepts.
-A trajectory that began with more (an earlier conversation, an image) is counted and skipped; nothing is made up for it.
+A trajectory that began with more (an earlier conversation, an image) is counted and skipped.
 
 A scenario to replay needs no agent: the system message, the tools and the rest of the first request come from the
 record. Later user messages are not replayed; an attempt is the answer to the first turns.
@@ -83,7 +83,7 @@ def _number(text: str, value: str) -> float:
 
 
 PAGE: Final = 50  # trajectories read at a time
-ALIKE: Final = 0.8  # of the pieces of two texts: below it a word of a short question differs
+ALIKE: Final = 0.8  # share of common pieces of two texts: with less, a word of a short question differs
 _PIECE: Final = 4  # characters
 _INSTRUCTIONS: Final = ("system", "developer")
 
@@ -259,7 +259,7 @@ def is_similar(one: frozenset[str], other: frozenset[str]) -> bool:
     return len(one & other) >= ALIKE * len(one | other)
 
 
-# What of a request decides how is sampled. The rest is the agent's business with its server.
+# The request parameters that decide how the model samples. The others concern only the agent and its server.
 _SAMPLING: Final = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop")
 
 
@@ -282,7 +282,7 @@ def replay_scenarios(tasks: Iterable[TrafficTask], redaction: Redactor) -> list[
 
 def _input(view: TrajectoryView, redaction: Redactor) -> dict[str, Any]:
     call = first_call(view)
-    assert call is not None, "a run without an opening is passed over"
+    assert call is not None, "a trajectory without first turns is skipped"
     return {
         "messages": list(redaction.messages(call.messages)),
         "tools": redaction.value(list(call.tools or ())),

@@ -1,8 +1,8 @@
 """The interface of a tracker, and the run that it opens: for a campaign, or for an alias that learns from live traffic.
 
-Owns: the function `begin(run, settings)` that each tracker's module has; a run's id, name and settings; the rule which
-settings may leave this machine: numbers, switches and choices. Texts, paths, addresses and commands never do, because
-any of them may hold a key. Refuses: every tracker, and opening runs.
+Owns: the function `begin(run, settings)` that each tracker's module has; a run's id, name and settings; which settings
+may leave this machine: numbers, switches and choices. Texts, paths, addresses and commands never do, because any of
+them may hold a key. Refuses: every tracker, and opening runs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class TrackerRun:
-    """A campaign, or an alias that learns: one run of every tracker, which is gone on with by its id."""
+    """One run in a tracker, for a campaign or an alias that learns. It is resumed by its id."""
 
     id: str
     name: str
-    folder: str  # where a tracker may keep files of its own
-    settings: Mapping[str, Value]  # fit to leave this machine (`trainer.trackers.base`)
+    folder: str  # where a tracker may keep its files
+    settings: Mapping[str, Value]  # those that may leave this machine
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerEntry:
-    """What one event comes to. `key` names the event: a tracker is sent none twice."""
+    """The figures and texts of one event. `key` identifies the event, so that a tracker receives it once."""
 
     key: str
     step: int
@@ -49,17 +49,17 @@ class Tracker(Protocol):
     """One run of one tracker, open. Any of its calls may raise whatever its library raises."""
 
     def log(self, nth: int, entry: TrackerEntry) -> None:
-        """Take an event's figures and texts; `nth`: how many events the run was sent before, over all its processes."""
+        """Send an event's figures and texts; `nth`: how many events were sent to the run before, by all processes."""
 
     def end(self, reason: str, *, failed: bool) -> None:
-        """Send what is left. The run may be gone on with later."""
+        """Send the rest. The run may be resumed later."""
 
 
 class TrackerOpener(Protocol):
-    """What opens a tracker's run, or goes on with it."""
+    """Opens or resumes a tracker's run."""
 
     def __call__(self, run: TrackerRun, settings: TrackSettings, /) -> Tracker:
-        """Raise whatever the library raises where it cannot."""
+        """Raises the library's own errors."""
 
 
 def safe_settings(model: BaseModel, section: str) -> dict[str, Value]:
@@ -79,7 +79,7 @@ def _of(model: BaseModel, prefix: str) -> Iterator[tuple[str, Value]]:
 
 
 def _choices(annotation: Any) -> set[object]:
-    """The words of which a setting must be one."""
+    """The values that a setting may have."""
     inner = get_args(annotation)
     if get_origin(annotation) is Literal:
         return set(inner)
@@ -92,11 +92,11 @@ FOLDER: Final = "tracking"  # in the data folder
 def campaign_run(
     campaign: CampaignView, settings: CampaignSettings, trainer: TrainerSettings, data: Path
 ) -> TrackerRun:
-    """A campaign's run, from its beginning to its end, over all processes that go on with it."""
-    told = safe_settings(settings, "campaign") | safe_settings(trainer, "trainer")
-    return TrackerRun(campaign.id, campaign.name, str((data / FOLDER).absolute()), told)
+    """A campaign's run, from its beginning to its end, over all processes that resume it."""
+    sent = safe_settings(settings, "campaign") | safe_settings(trainer, "trainer")
+    return TrackerRun(campaign.id, campaign.name, str((data / FOLDER).absolute()), sent)
 
 
 def alias_run(alias: AliasView, trainer: TrainerSettings, data: Path) -> TrackerRun:
-    """The run of all that `hone learn` ever teaches an alias."""
+    """The run of an alias, over all its steps by `hone learn`."""
     return TrackerRun(alias.id, alias.name, str((data / FOLDER).absolute()), safe_settings(trainer, "trainer"))

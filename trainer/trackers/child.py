@@ -18,7 +18,7 @@ from recorder.processes.user_code_host import connect, serve_in_turn
 from trainer.track_settings import TrackSettings
 from trainer.trackers.base import Tracker, TrackerEntry, TrackerOpener, TrackerRun
 
-LAST_WORDS_S: Final = 20.0  # for a run whose campaign was killed
+END_LIMIT_S: Final = 20.0  # for ending a run whose campaign was killed
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 class _Sender:
-    """The one tracker of this process, and its run while that is open."""
+    """The tracker of this process, and its run while it is open."""
 
     def __init__(self) -> None:
         self._tracker: Tracker | None = None
@@ -65,7 +65,7 @@ class _Sender:
     def close(self) -> None:
         """End the run if no request ended it."""
         if self._tracker is not None:
-            last = threading.Timer(LAST_WORDS_S, os._exit, [1])
+            last = threading.Timer(END_LIMIT_S, os._exit, [1])
             last.daemon = True
             last.start()
             self._tracker.end("lost", failed=True)

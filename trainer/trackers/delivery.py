@@ -22,7 +22,7 @@ from trainer.trackers.base import TrackerRun
 from trainer.trackers.event_figures import TranscriptSamples, event_entry
 from trainer.trackers.process import TrackerProcess
 
-END_S: Final = 30.0  # a network without progress delays the end of a campaign by no more than this
+END_S: Final = 30.0  # the most that trackers may delay the end of a campaign
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def track_events(
     """Send events to all trackers that the settings name and that are installed, until the end of the block."""
     for name, key in settings.named().items():
         if not is_installed(name):
-            shown.tell(Notice(f"{key} is set and nothing is sent: {install_hint(name)}", warning=True))
+            shown.tell(Notice(f"{key} is set, but nothing is sent: {install_hint(name)}", warning=True))
     names = [name for name in settings.named() if is_installed(name)]
     tracking = TrackerFeed(
         [TrackerProcess(name, run, settings, _note(run, settings, name)) for name in names],
@@ -61,12 +61,12 @@ class TrackerFeed:
         self._trackers = trackers
         self._shown = shown
         self._samples = samples
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._reading: set[asyncio.Task[None]] = set()
         self._reason: str | None = None
 
     def tell(self, event: Event) -> None:
-        """Send what the event comes to."""
+        """Send the event's figures, and its transcripts if they are enabled."""
         self._send(event)
         if isinstance(event, CampaignEnded):
             self._reason = event.reason
@@ -74,7 +74,7 @@ class TrackerFeed:
             reading = asyncio.get_running_loop().create_task(self._send_samples(self._samples, event))
             self._reading.add(reading)
             reading.add_done_callback(self._reading.discard)
-        self._tell_failures()
+        self._report_failures()
 
     def again(self, events: Iterable[Event]) -> None:
         """Send those events of an earlier process that were not sent yet."""
@@ -86,7 +86,7 @@ class TrackerFeed:
         await asyncio.gather(*self._reading)
         why = self._reason or reason
         await asyncio.gather(*(one.close(why, failed=failed, within_s=within_s) for one in self._trackers))
-        self._tell_failures()
+        self._report_failures()
 
     def _send(self, event: Event) -> None:
         made = event_entry(event)
@@ -98,36 +98,36 @@ class TrackerFeed:
         try:
             made = await samples.entry(event)
         except RecorderError as e:
-            self._tell_once("samples", f"transcripts could not be read for trackers: {e}")
+            self._report_once("samples", f"transcripts could not be read for trackers: {e}")
             return
         if made is not None:
             for tracker in self._trackers:
                 tracker.put(made)
 
-    def _tell_failures(self) -> None:
+    def _report_failures(self) -> None:
         for tracker in self._trackers:
             if (why := tracker.failure) is not None:
-                self._tell_once(tracker.name, f"{tracker.name} is sent nothing more: {why}. Training goes on")
+                self._report_once(tracker.name, f"{tracker.name} is sent nothing more: {why}. Training continues")
 
-    def _tell_once(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _report_once(self, what: str, text: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
             self._shown.tell(Notice(text, warning=True))
 
 
 def is_installed(name: TrackerName) -> bool:
-    """Whether a tracker's library is there; it is not imported."""
+    """Whether a tracker's library is installed; it is not imported."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None  # a folder of that name is no library
 
 
 def install_hint(name: TrackerName) -> str:
-    """What to do where it is not."""
+    """How to install a missing tracker."""
     return f"{name} is not installed: `pip install 'hone-proxy[{name}]'`"
 
 
 def _note(run: TrackerRun, settings: TrackSettings, name: TrackerName) -> Path:
-    """Where is written down what a tracker was sent: another project or server has seen nothing of it."""
+    """The file of a tracker's sent events, one for each project or server: another one has received nothing."""
     where = [value for key, value in settings.model_dump(mode="json").items() if key.startswith(name)]
-    told = hashlib.sha256(repr(where).encode()).hexdigest()[:8]
-    return Path(run.folder) / f"{run.id}-{name}-{told}.sent"
+    digest = hashlib.sha256(repr(where).encode()).hexdigest()[:8]
+    return Path(run.folder) / f"{run.id}-{name}-{digest}.sent"

@@ -1,16 +1,9 @@
-"""Events of a campaign or the learner as figures by name. Pure.
+"""Events of a campaign or the learner as trackers receive them: figures by name, and transcripts.
 
-Owns: what of an event is sent, under which name (`trainer.trackers.event_figures` tells of each). Refuses: what people
-wrote or models said: notes, errors, settings as they were.
-
-Transcripts as trackers show them: those of a step with the highest and lowest reward, those that an alarm names.
-
-Owns: which ones, and how they read. Refuses: being asked without `track.samples`.
-
-Every figure that trackers are sent: its name, its unit, and when. docs/metrics.md is made from it.
-
-Owns: the table. Refuses: sending (`trainer.trackers.event_figures`); a test compares the two, both ways. A word in capitals
-stands for a name that is not known here.
+Owns: which figures of an event are sent; the table of all figures, from which docs/metrics.md is made (a test compares
+the two both ways; in a name, a word in capitals stands for a name that is not known here); and which transcripts belong
+to an event: those of a step with the highest and the lowest reward, and those that an alarm names. Refuses: texts by
+people or models in figures (notes, errors, settings), and deciding whether transcripts are sent (`track.samples`).
 """
 
 from __future__ import annotations
@@ -43,9 +36,9 @@ _FAMILIES = ("health", "part", "seconds")
 
 
 def event_entry(event: Event) -> TrackerEntry | None:
-    """What an event comes to; None: nothing of it is sent."""
+    """The figures of an event; None: nothing is sent."""
     if isinstance(event, StepDone):
-        # The learner's steps have the trainer's numbers; 0: there was nothing to learn
+        # The learner's steps have the trainer's numbers; 0: there was nothing to train on
         return _entry(f"step {event.step}", event.step, _of_step(event)) if event.step else None
     if isinstance(event, Validation):
         key = f"validated {event.step} {_measured(event)} {event.version}"
@@ -95,7 +88,7 @@ def _of_trainer(name: str) -> str:
 
 
 def _measured(event: Validation) -> str:
-    """Validation is one curve, whatever version serves; a test or a baseline is a model's."""
+    """The first part of the names: one curve for all validations, one for each model of a test or baseline."""
     if event.baseline and event.part == "val":
         return f"baseline/{event.version}"
     return f"test/{event.version}" if event.part == "test" else "val"
@@ -129,14 +122,14 @@ MOST_CHARS: Final = 20_000  # of one transcript: a tracker shows it in a table
 
 
 class TranscriptSamples:
-    """Of one campaign."""
+    """The transcripts that belong to the events of one campaign."""
 
     def __init__(self, store: Store, campaign_id: str) -> None:
         self._store = store
         self._campaign_id = campaign_id
 
     async def entry(self, event: Event) -> TrackerEntry | None:
-        """The transcripts that belong to an event, where some do."""
+        """The transcripts that belong to an event; None: there are none."""
         if isinstance(event, StepDone):
             return await self._shown(f"samples {event.step}", event.step, await self._ends(event.step))
         if isinstance(event, Alarm):
@@ -145,7 +138,7 @@ class TranscriptSamples:
         return None
 
     async def _ends(self, step: int) -> dict[str, str]:
-        """The attempts of a step with the highest and the lowest reward; one, where all are equal."""
+        """The attempts of a step with the highest and the lowest reward; one attempt if all are equal."""
         groups = await campaigns.group_states(self._store, self._campaign_id, step, Purpose.TRAIN)
         found = await scores.get_scores(self._store, [g.current_score_id for g in groups if g.current_score_id])
         parts = [part for score in found.values() for part in score.parts if part.part == REWARD and not part.unasked]
@@ -167,10 +160,10 @@ def conversation_text(view: TrajectoryView) -> str:
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "\n\n".join(f"{message.get('role')}: {_said(message)}" for message in messages)
+    return "\n\n".join(f"{message.get('role')}: {_content(message)}" for message in messages)
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _content(message: Mapping[str, Any]) -> str:
     text = message_text(message, label=lambda part: json.dumps(part, ensure_ascii=False))
     calls = message.get("tool_calls")
     return f"{text}\n{json.dumps(calls, ensure_ascii=False)}" if calls else text
@@ -182,7 +175,7 @@ _PLACE: Final = re.compile(r"[A-Z_]{4,}")
 
 @dataclass(frozen=True, slots=True)
 class FigureName:
-    """One figure, or one for each of what its capitals stand for."""
+    """One figure, or one for each name that the capitals in `pattern` stand for."""
 
     pattern: str
     unit: str
@@ -196,7 +189,7 @@ class FigureName:
 
 
 def figure_names() -> Iterator[FigureName]:
-    """All of them, in the order of the page."""
+    """All figures, in the order of docs/metrics.md."""
     yield from _STEP
     yield from _TRAIN
     yield from _HEALTH
@@ -281,7 +274,7 @@ _END: Final = (
         "when a health rule fires",
         "1: noted, or the rule ended the campaign; 2: the rule paused the campaign (docs/health.md)",
     ),
-    FigureName("setting_changed", "1", "at a resume", "a setting or recipe changed between the pause and the resume"),
+    FigureName("setting_changed", "1", "at a change", "a setting, the judge recipe or the judge changed"),
     FigureName("end/success_before", SHARE, "at the end", "success at the first measurement"),
     FigureName("end/success_after", SHARE, "at the end", "success at the last measurement"),
     FigureName("end/trained", "attempts", "at the end", "attempts trained on by the whole campaign"),

@@ -40,8 +40,8 @@ def begin(run: TrackerRun, settings: TrackSettings) -> Tracker:
 
 
 def _files(run: TrackerRun, settings: TrackSettings) -> str | None:
-    """Where an experiment's transcripts lie; a server knows where, and a database's would be the working directory."""
-    assert settings.mlflow is not None  # it is why we were called
+    """Where transcripts are stored; None: the server decides. The default of a database is the working directory."""
+    assert settings.mlflow is not None  # this setting selects MLflow
     return None if settings.mlflow.startswith(("http", "databricks", "uc")) else str(Path(run.folder) / "mlflow")
 
 

@@ -1,8 +1,8 @@
-"""A tracker in a process of its own, fed from a queue, and the file that says which events it was sent.
+"""A tracker in a process of its own, fed from a queue, and the file that records the events it received.
 
-Owns: the queue, so that no tracker delays a step. A tracker that fails or falls too far behind is stopped, with its
-reason reported once; it is sent the missing events when its campaign resumes. The file prevents sending a step twice:
-an event is recorded after its tracker has it, so a kill between the two repeats at most that one event. Refuses:
+Owns: the queue, so that no tracker delays a step. A tracker that fails or falls too far behind is stopped, and the
+reason is reported once; it receives the missing events when its campaign resumes. The file prevents sending a step
+twice: an event is recorded after its tracker has it, so a kill between the two repeats at most that one event. Refuses:
 retries.
 """
 
@@ -23,7 +23,7 @@ from trainer.trackers.base import TrackerEntry, TrackerRun
 
 
 class SentKeys:
-    """The keys of all events sent."""
+    """The keys of all sent events, in a file."""
 
     def __init__(self, path: Path) -> None:
         file_modes.make_folder(path.parent)
@@ -40,7 +40,7 @@ class SentKeys:
         return len(self._keys)
 
     def add(self, key: str) -> None:
-        """Write an event's key down."""
+        """Record an event's key."""
         self._keys.add(key)
         self._file.write(f"{key}\n".encode())
         self._file.flush()
@@ -51,15 +51,8 @@ class SentKeys:
 
 
 MOST_WAITING: Final = 10_000  # events of a tracker that hangs
-_OURS: Final = (
-    "WANDB_",
-    "MLFLOW_",
-    "DATABRICKS_",
-    "AWS_",
-    "AZURE_",
-    "GOOGLE_",
-    "NETRC",
-)  # where libraries look for keys
+# Beginnings of the names of variables in which libraries look for keys.
+_KEY_VARIABLES: Final = ("WANDB_", "MLFLOW_", "DATABRICKS_", "AWS_", "AZURE_", "GOOGLE_", "NETRC")
 _QUIET: Final = {
     "WANDB_ERROR_REPORTING": "false",
     "WANDB_SILENT": "true",
@@ -70,11 +63,11 @@ _LOGIN: Final = re.compile(r"//[^/\s@]+@")
 
 
 class TrackerFailedError(Exception):
-    """The reply of a tracker."""
+    """A tracker replied with an error."""
 
 
 class TrackerProcess:
-    """One tracker. Made where an event loop runs."""
+    """One tracker. Create it in a running event loop."""
 
     def __init__(self, name: TrackerName, run: TrackerRun, settings: TrackSettings, note: Path) -> None:
         self.name = name
@@ -85,14 +78,14 @@ class TrackerProcess:
         self._task = asyncio.create_task(self._work(), name=f"track {name}")
 
     def put(self, entry: TrackerEntry) -> None:
-        """Have an event sent, some time."""
+        """Queue an event."""
         if self._waiting.qsize() >= MOST_WAITING:
             self.failure = self.failure or f"{MOST_WAITING} events wait for it"
         if self.failure is None:
             self._waiting.put_nowait(entry)
 
     async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
-        """End the run, and wait so long at the most for what is not sent yet."""
+        """End the run, and wait at most `within_s` for events that are not sent yet."""
         self._waiting.put_nowait({"end": reason, "failed": failed})
         _, late = await asyncio.wait({self._task}, timeout=within_s)
         if late:
@@ -109,13 +102,13 @@ class TrackerProcess:
                 sent.close()
             await self._host.stop()
         except (TrackerFailedError, ChildError, OSError) as e:
-            said = str(e) if isinstance(e, TrackerFailedError | ChildFailed | OSError) else "its process ended"
-            self.failure = self.failure or _LOGIN.sub("//…@", said)
+            why = str(e) if isinstance(e, TrackerFailedError | ChildFailed | OSError) else "its process ended"
+            self.failure = self.failure or _LOGIN.sub("//…@", why)
         finally:
             await self._host.kill()
 
     async def _send_all(self, sent: SentKeys) -> None:
-        """Send what comes, its end last."""
+        """Send queued events, and the end of the run last."""
         await self._host.ready()
         while isinstance(entry := await self._waiting.get(), TrackerEntry):
             if self.failure is None and entry.key not in sent:
@@ -124,11 +117,11 @@ class TrackerProcess:
         await self._ask(entry)
 
     async def _ask(self, request: dict[str, Any]) -> None:
-        if not self._host.is_running:  # it would be started again
+        if not self._host.is_running:  # a request would start it again
             raise TrackerFailedError("its process ended")
-        said = (await self._host.request(request))["error"]
-        if said is not None:
-            raise TrackerFailedError(said)
+        error = (await self._host.request(request))["error"]
+        if error is not None:
+            raise TrackerFailedError(error)
 
 
 def _host(name: TrackerName, start: dict[str, Any]) -> ChildHost:
@@ -136,7 +129,7 @@ def _host(name: TrackerName, start: dict[str, Any]) -> ChildHost:
         ChildSpec(
             [sys.executable, "-P", "-m", "trainer.trackers.child"],  # -P: no module of the working directory
             start=start,
-            named_env=[variable for variable in os.environ if variable.startswith(_OURS)],
+            named_env=[variable for variable in os.environ if variable.startswith(_KEY_VARIABLES)],
             own_env=_QUIET,
             output=Output.NOWHERE,
         )

@@ -25,14 +25,14 @@ _ONE = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
 
 
 def begin(run: TrackerRun, settings: TrackSettings) -> Tracker:
-    """Open a file beside those that earlier processes of the run wrote: TensorBoard reads them as one."""
-    assert settings.tensorboard is not None  # it is why we were called
+    """Open a file beside those of the run's earlier processes: TensorBoard reads them as one."""
+    assert settings.tensorboard is not None  # this setting selects TensorBoard
     folder = settings.tensorboard / f"{run.name.replace('/', '_')}-{run.id}"  # an alias may be named as org/model
-    gone_on_with = folder.is_dir() and any(folder.iterdir())
+    resumed = folder.is_dir() and any(folder.iterdir())
     file_modes.make_folder(folder)
-    name = f"events.out.tfevents.{time.time_ns()}.hone.{os.getpid()}"  # its own names would tell the machine's
+    name = f"events.out.tfevents.{time.time_ns()}.hone.{os.getpid()}"  # TensorBoard's own names contain the machine's
     tracker = _EventFile(file_modes.open_log(folder / name))
-    if not gone_on_with:
+    if not resumed:
         rows = [f"| {key} | {value} |" for key, value in run.settings.items()]
         tracker.log(0, TrackerEntry("", 0, {}, {"settings": "\n".join(["| setting | value |", "|---|---|", *rows])}))
     return tracker

@@ -1,4 +1,4 @@
-"""Weights & Biases.
+"""Weights & Biases: sends figures to a run of a project.
 
 Owns: a run that holds only what Hone sends: no code, git state, environment, console output, machine figures or host
 name. Refuses: keys; the library finds its own.
@@ -16,7 +16,7 @@ _STEP = "step"
 
 def begin(run: TrackerRun, settings: TrackSettings) -> Tracker:
     """Begin or resume a run. Raises `RuntimeError` if there is no key, and wandb's own errors."""
-    if settings.wandb_mode == "online" and not wandb.api.api_key:  # it would ask for one at the terminal
+    if settings.wandb_mode == "online" and not wandb.api.api_key:  # wandb would ask for one in the terminal
         raise RuntimeError(
             "no key for Weights & Biases: run `wandb login`, set WANDB_API_KEY, or set track.wandb_mode to offline"
         )
@@ -58,7 +58,7 @@ class _WandbTracker:
         self._run = run
 
     def log(self, nth: int, entry: TrackerEntry) -> None:
-        # wandb's own step only counts up: it is the event's number, and the charts' axis is a figure of ours.
+        # wandb's own step must only increase, so it is the event's number; the charts' axis is a figure of its own.
         self._run.log({**entry.figures, **entry.texts, _STEP: entry.step}, step=nth)
 
     def end(self, reason: str, *, failed: bool) -> None:

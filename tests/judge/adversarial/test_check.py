@@ -174,7 +174,7 @@ async def test_a_recipe_is_tried_by_its_name_and_says_what_is_not() -> None:
     checked = await check_recipe(recipe, wanted("criteria_pasted", recipe="mixed"), ask=judge(sound, of_mixed))
     assert checked.not_tried == {"thumbs": "it is human feedback"}
     assert checked.passed(0.05)
-    for name, why in (("people", "nothing that can be tried"), ("mixde", "known are default, mixed, people")):
+    for name, why in (("people", "no part that can be tested"), ("mixde", "known are default, mixed, people")):
         with pytest.raises(JudgeMisconfigured, match=why):
             await check_recipe(recipe, wanted(recipe=name))
 

@@ -59,7 +59,7 @@ def test_fences_words_and_thoughts_are_passed_over(text: str) -> None:
         (f"{PLAIN}\n{PLAIN[:30]}", "more than one JSON object"),
         (f"[1] {PLAIN}", "more than one JSON object"),
         (json.dumps(json.loads(PLAIN)["criteria"]), "more than one JSON object"),
-        (f"<think>{PLAIN}", "in the middle of its thoughts"),
+        (f"<think>{PLAIN}", "in the middle of its reasoning"),
         ("{" * 100_000, "broken or cut off"),
         ('{"criteria": ' + "[" * 100_000, "broken or cut off"),
         ('{"criteria": [' + "9" * 10_000 + "]}", "broken or cut off"),

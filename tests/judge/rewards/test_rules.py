@@ -49,9 +49,9 @@ def broken(rule: Rule, value: Any, run: TrajectoryView) -> str | None:
     [
         ('{"order": 7}', None),
         (' {"order": 7}\n', None),
-        ('{"order": "7"}', r"the answer is not as the schema says: $.order: '7' is not of type 'integer'"),
-        ('{"order": 7, "more": 1}', "the answer is not as the schema says: $: Additional properties"),
-        ("[]", "the answer is not as the schema says: $: [] is not of type"),
+        ('{"order": "7"}', r"the answer does not match the schema: $.order: '7' is not of type 'integer'"),
+        ('{"order": 7, "more": 1}', "the answer does not match the schema: $: Additional properties"),
+        ("[]", "the answer does not match the schema: $: [] is not of type"),
         ('```json\n{"order": 7}\n```', "the answer is not JSON: Expecting value"),
         ('{"order": NaN}', "the answer is not JSON: NaN is not JSON"),
         ("[" * 200_000, "the answer is not JSON"),

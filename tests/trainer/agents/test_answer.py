@@ -74,7 +74,7 @@ def test_what_is_not_set_is_not_asked_for() -> None:
 
 def test_an_agent_that_hone_has_not_is_refused_with_the_one_it_has(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"id": "a", "input": "x"}')
-    with pytest.raises(CampaignError, match="Hone has no agent 'hone:anser': 'hone:answer' is its only one"):
+    with pytest.raises(CampaignError, match="Hone has no agent 'hone:anser': 'hone:answer' is its only agent"):
         plan_campaign(CampaignSettings(agent="hone:anser", scenarios=tmp_path / "s.jsonl"))
 
 

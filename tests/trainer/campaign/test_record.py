@@ -63,7 +63,7 @@ def test_a_campaign_whose_recipe_is_gone_is_not_gone_on_with_and_nothing_starts(
     done = CliRunner().invoke(cli, given)
     assert done.exit_code == 2
     assert (
-        "begun with the judge recipe 'strict' (campaign.judge_recipe), which [judge.recipes] no longer has"
+        "began with the judge recipe 'strict' (campaign.judge_recipe), which [judge.recipes] no longer has"
         in done.output
     )
     assert "known: default, lax" in done.output
@@ -104,9 +104,9 @@ def test_two_shares_leave_nothing_for_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shares", "said"),
     [
-        ([0.8, 0.1], "must be above 0 and come to 1"),
-        ([1.0, 0.0], "must be above 0 and come to 1"),
-        ([1.2, -0.2], "must be above 0 and come to 1"),
+        ([0.8, 0.1], "must be above 0 and add up to 1"),
+        ([1.0, 0.0], "must be above 0 and add up to 1"),
+        ([1.2, -0.2], "must be above 0 and add up to 1"),
         ([1.0], "at least 2 items"),
         ([0.25] * 4, "at most 3 items"),
     ],
@@ -118,7 +118,7 @@ def test_shares_that_are_no_parts_of_a_whole_are_refused(shares: list[float], sa
 
 @pytest.mark.parametrize("file", ["val_scenarios", "test_scenarios"])
 def test_a_split_and_files_of_parts_are_refused_together(file: str) -> None:
-    with pytest.raises(ValueError, match="leave out val_scenarios and test_scenarios"):
+    with pytest.raises(ValueError, match="remove val_scenarios and test_scenarios"):
         CampaignSettings.model_validate({"split": [0.7, 0.2, 0.1], file: "held-out.jsonl"})
 
 

@@ -116,7 +116,7 @@ def test_scores_of_ruler_are_never_averaged() -> None:
 
 
 def test_without_a_reward_only_a_function_tells_anything() -> None:
-    with pytest.raises(CampaignError, match="no judge gives these attempts a reward"):
+    with pytest.raises(CampaignError, match="no judge rewards these attempts"):
         choose_measures(settings(), JudgeSettings().in_force(), 2)
     assert choose_measures(settings(success="my:solved"), JudgeSettings().in_force(), 2).success
 

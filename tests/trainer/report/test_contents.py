@@ -109,7 +109,7 @@ async def test_a_failed_campaign_says_why_and_one_stopped_by_hand_that(world: Pl
     assert (await told(world)).status.text == "the engine is gone"
     await campaigns.resume_campaign(world.store, world.campaign.id)
     await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.STOPPED, "interrupted")
-    assert (await told(world)).status.text == "it was stopped by hand"
+    assert (await told(world)).status.text == "Ctrl-C or a signal stopped it"
 
 
 @pytest.mark.slow  # records runs

@@ -88,7 +88,7 @@ def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> 
     assert (counts["training"], counts["ruler"], counts["rubric"]) == (8, 2, 0)
     assert found["agent"]["answered"] == 8 * 50
     assert found["judge_usd"] is None  # nobody knows what openai/judge takes
-    assert found["notes"][0] == "there is no store yet, so nothing is known of earlier trajectories"
+    assert found["notes"][0] == "there is no store yet, so the usage of earlier trajectories is unknown"
 
 
 def test_the_recipe_of_the_campaign_is_counted(folder: Path) -> None:

@@ -115,7 +115,7 @@ async def test_a_disk_that_refuses_a_version_costs_no_try(world: World) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     async with await world.trainer(max_tries=1) as trainer:
         (world.data / "adapters").write_text("in the way")
-        with pytest.raises(VersionNotWritten, match=r"version 1 .*room on the disk"):
+        with pytest.raises(VersionNotWritten, match=r"version 1 .*Is the disk full"):
             await trainer.train_once(await world.claim(trainer))
         assert (await group_state(world, group_id))[0] == GroupState.SCORED
         (world.data / "adapters").unlink()
@@ -219,7 +219,7 @@ async def test_a_group_that_was_taken_over_meanwhile_makes_nothing_visible(
 
     monkeypatch.setattr(steps, "finish_step", too_late)
     async with await world.trainer() as trainer:
-        with pytest.raises(StepFailed, match="a lease ran out"):
+        with pytest.raises(StepFailed, match="a lease expired"):
             await trainer.train_once(await world.claim(trainer))
     assert folders(world) == folders(world, "checkpoints") == []
     assert (await group_state(world, lost))[0] == GroupState.TRAINING
@@ -243,7 +243,7 @@ async def test_a_step_that_ends_after_its_alias_was_taken_makes_nothing_visible(
 
     monkeypatch.setattr(steps, "finish_step", taken_unnoticed)
     async with await world.trainer() as trainer:
-        with pytest.raises(StepFailed, match="a lease ran out"):
+        with pytest.raises(StepFailed, match="a lease expired"):
             await trainer.train_once(await world.claim(trainer))
     assert folders(world) == folders(world, "checkpoints") == []
     assert (await group_state(world, group_id))[0] == GroupState.SCORED

@@ -140,7 +140,7 @@ async def test_attempts_that_the_record_cannot_answer_are_errored_whatever_else_
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (16, 4)
     said = [event.text for event in told.events if isinstance(event, Notice)]
-    assert "4 of 16 attempts ended at a tool call that the record cannot answer" in said
+    assert "4 of 16 attempts ended at a tool call without a recorded result" in said
     async with ring.store.read() as conn:
         ended = select(trajectories.c.state).where(trajectories.c.end_reason == "not_recorded")
         assert list((await conn.execute(ended)).scalars()) == ["errored"] * 4

@@ -169,7 +169,7 @@ def test_without_a_subcommand_the_settings_own_lists_are_told(folder: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("all.jsonl", "--split", "0.5,0.4"), 2, "its shares must be above 0 and come to 1 together"),
+        (("all.jsonl", "--split", "0.5,0.4"), 2, "its shares must be above 0 and add up to 1"),
         (("all.jsonl", "--split", "most"), 2, "'most' is not a list of shares: write them as 0.8,0.1,0.1"),
         (("nowhere.jsonl",), 2, "nowhere.jsonl cannot be read"),
         (("twice.jsonl", "--split", "0.5,0.5"), 2, ") have the same input"),
@@ -186,5 +186,5 @@ def test_what_is_no_list_is_told_in_words(folder: Path, arguments: tuple[str, ..
 def test_a_section_that_contradicts_itself_is_told_by_its_file(folder: Path) -> None:
     (folder / "hone.toml").write_text('[campaign]\nsplit = [0.8, 0.2]\nval_scenarios = "all.jsonl"\n')
     done = hone()
-    assert "campaign.split makes parts of one file: leave out" in done.output
+    assert "campaign.split divides one file into parts: remove" in done.output
     assert "Value error" not in done.output
