@@ -13,9 +13,9 @@ write lock, with the count at which its calls were prepared. If they differ, it 
 prepares the calls again. Nothing has to be sent to other processes.
 
 If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
-trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with their
-trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote. Versions that
-were trained on the trajectory stay: what weights learned is not in the store.
+trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with
+their trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote it.
+Versions that were trained on the trajectory stay: what weights learned is not in the store.
 """
 
 from __future__ import annotations

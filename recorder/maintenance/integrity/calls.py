@@ -1,15 +1,11 @@
-"""Invariants of calls and choices: none stays open behind a dead process, each is in its trajectory's tree, and
-trainable choices are complete and finite.
+"""Invariants of calls, choices, messages, blobs and stored prompts.
 
-Refuses: how prompts are stored (`recorder.maintenance.integrity.calls`).
+Owns: no call stays open after its process has ended; each call is in its trajectory's tree; trainable choices are
+complete and finite; every reference has its row and every row is referenced; prompts resolve, and their block hashes
+match their token ids. Refuses: removing unused rows. A deletion removes them in its own transaction
+(`recorder.maintenance.dependents`), so an unused row is a fault.
 
-Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
-of differences resolves, and block hashes match the token ids.
-
-Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
-unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.
-
-Calls are read in the order of their ids, which is the order of their times, so a prompt's parent was mostly just read.
+Calls are read in the order of their ids, which is the order of their times. So a prompt's parent is usually cached.
 """
 
 from __future__ import annotations

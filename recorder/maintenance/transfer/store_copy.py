@@ -1,17 +1,12 @@
-"""Copy a whole store into another database, SQLite or PostgreSQL, and compare both afterwards.
+"""Copy a store: into another database with a comparison of both, or SQLite's file into a backup.
 
-Owns: the order of the work, when a copy is complete, and refusing while programs of Hone have the store open. Refuses:
-which database may be the target (`recorder.maintenance.transfer.target`), other files of the data folder, and stopping
-programs.
+Owns: the order of the work, when a copy is complete, and refusing to copy a store into another database while programs
+of Hone have it open. A backup is a new file, readable by its owner only, checked, and complete or absent; it works
+while the store is in use and for every version of the schema. Refuses: which database may be the target
+(`recorder.maintenance.transfer.target`), other files of the data folder, and stopping programs.
 
-Each page of rows is one transaction that also notes its position, so a killed copy resumes from there. At the end every
-table is read once more on both sides. A table that was copied earlier and differs now, because the source was used
-meanwhile, is emptied and copied once more.
-
-Copy a SQLite store's file while it is in use, or name the command for databases that have tools of their own.
-
-Owns: the copy: a new file, private to its owner, checked, and complete or absent. Refuses: other files of the data
-folder, and the schema: stores of older and newer versions of Hone are backed up as well.
+A copy writes each page of rows in one transaction together with its position, so an interrupted copy resumes there. At
+the end both sides of every table are read again. If the source changed meanwhile, a resumed copy starts over once.
 """
 
 from __future__ import annotations

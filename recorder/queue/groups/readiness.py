@@ -5,7 +5,8 @@ size also closes when no member is open and none has joined for `recorder.group_
 when it had no call for `recorder.group_timeout_s`.
 
 Owns: this rule, and the verdict on a closed group. Refuses: storage. `recorder.queue.groups.closure` applies the rule,
-`recorder.views.status.stage_facts` predicts with it, and the query of `recorder.maintenance.sweep` finds due groups by it.
+`recorder.views.status.stage_facts` predicts with it, and `recorder.maintenance.sweep` finds due groups by a query of
+the same meaning.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Split a first call with n>1 that the agent never continued: each choice becomes a trajectory of the same group.
+"""Groups whose members answer the same request: siblings of a first call with n>1, and shadow groups.
 
-Owns: the rows of the siblings. Refuses: the rule (`recorder.messages.call_tree.split_choices`), ending trajectories
-(`recorder.queue.groups.closure`).
+Owns: the rows of both, and whether a trajectory's own group trains the answer of a shadow group. Refuses: which choices
+become siblings (`recorder.messages.call_tree.split_choices`), ending trajectories (`recorder.queue.groups.closure`),
+choosing trajectories and calls for shadow answers and sampling them (the proxy), judging, training.
 
-Shadow groups: one answer of a live trajectory, with further answers to the same request that no agent sees.
-
-Owns: the rows of such a group, and whether the trajectory's own group trains that answer. Refuses: drawing trajectories
-and calls and sampling answers (the proxy does), judging, training.
-
-The members are a fork of the trajectory, which has no call of its own but ends at the drawn call, and one trajectory
-for each further answer. They have no names, so no agent's call can join them, and lineage ignores them
-(`recorder.capture.lookups.statements`). A group's id is derived from the call's, so each call gets shadow answers at
-most once, whichever process draws it.
+If an agent continues no choice of its first call, each choice becomes a trajectory of the same group. A shadow group
+has a fork of a live trajectory, which ends at the chosen call and has no call of its own, and one trajectory per shadow
+answer. Its members have no names, so no agent's call can join them, and lineage ignores them. Its id is derived from
+the call's id, so each call gets shadow answers at most once.
 """
 
 from __future__ import annotations

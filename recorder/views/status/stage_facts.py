@@ -1,11 +1,7 @@
-"""Count groups by state and predict when the next one changes state, if nothing else happens.
+"""Read from the store what the stages of the loop depend on: groups by state, when the next one changes state, aliases.
 
-Owns: the counts with their sentence, and the forecast. Refuses: closing groups (`recorder.maintenance.sweep`), the
-rules for closing (`recorder.queue.groups.readiness`), and what each stage waits for (`recorder.views.status.stages`).
-
-Read from the store what the stages of the loop depend on.
-
-Owns: these reads, each short, for every place that shows the stages. Refuses: deciding and sentences
+Owns: these reads, each short, the forecast of groups (if nothing else happens) and its sentence. Refuses: closing groups
+(`recorder.maintenance.sweep`), the rules for closing (`recorder.queue.groups.readiness`), and what each stage waits for
 (`recorder.views.status.stages`).
 """
 

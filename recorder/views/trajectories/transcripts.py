@@ -1,11 +1,8 @@
-"""Load trajectories and groups with their conversations and, on request, their exact tokens.
+"""Load trajectories, groups, single calls and an alias's first turns, on request with their exact tokens.
 
-Owns: the queries behind `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded size.
-Refuses: writing, and deciding what is trained on.
-
-First turns: the recorded beginnings of an alias's newest trajectories, each conversation once.
-
-Owns: which trajectories are read, and which call begins one. Refuses: asking a model again (`proxy.gate.sanity`).
+Owns: the queries behind `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded size;
+and which recorded calls are first turns. Refuses: writing, deciding what is trained on, and replaying first turns
+(`proxy.gate.sanity`).
 """
 
 from __future__ import annotations
