@@ -204,10 +204,8 @@ def _lost_calls(project_id: str) -> DueRule:
         lease_rows.c.lease_owner.is_not(None),
     )
     known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
-    these = (
-        calls.c.project_id == project_id,
-        equals_literal(calls.c.state, "open"),
-    )  # a literal, as in the partial index
+    is_open = equals_literal(calls.c.state, "open")  # a literal, as in the partial index
+    these = (calls.c.project_id == project_id, is_open)
     return DueRule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 

@@ -177,7 +177,7 @@ _WRITTEN_ID: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationAnswer:
-    """An assistant message in a conversation. `node` identifies the history up to it, `before` the history before it."""
+    """An assistant message in a conversation. `node` identifies the history with it, `before` the history before it."""
 
     node: bytes
     before: bytes | None  # None: the conversation begins with it

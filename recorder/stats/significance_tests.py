@@ -10,8 +10,8 @@ by Wilson's interval, and for their largest possible difference.
 
 The sequential test bets against the claim (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
 betting", 2020, sections 2 and 4). If the claim is true, the capital reaches 1/α with a probability of at most α
-(Ville), however often it is read. Several fixed stakes are played side by side (a mixture): they do not depend on the order of
-the values, so values read again from the store give the same capital.
+(Ville), however often it is read. Several fixed stakes are played side by side (a mixture): they do not depend on the
+order of the values, so values read again from the store give the same capital.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read from the store what the stages of the loop depend on: groups by state, when the next one changes state, aliases.
 
-Owns: these reads, each short, the forecast of groups (if nothing else happens) and its sentence. Refuses: closing groups
-(`recorder.maintenance.sweep`), the rules for closing (`recorder.queue.groups.readiness`), and what each stage waits for
-(`recorder.views.status.stages`).
+Owns: these reads, each short, the forecast of groups (if nothing else happens) and its sentence. Refuses: closing
+groups (`recorder.maintenance.sweep`), the rules for closing (`recorder.queue.groups.readiness`), and what each stage
+waits for (`recorder.views.status.stages`).
 """
 
 from __future__ import annotations
