@@ -60,7 +60,7 @@ from recorder.store.wal_checkpoint import empty_log
 
 log = logging.getLogger(__name__)
 
-BATCH: Final = 32  # objects a transaction
+BATCH: Final = 32  # objects per transaction
 MERGE_S: Final = 0.2  # for removing deleted words from the index; `recorder.search.indexer` does the rest
 DAY_S: Final = 86400.0
 STALE_CALL_S: Final = 3600.0  # no answer takes an hour: a call without a process name is lost then

@@ -220,7 +220,7 @@ def _seen_parts(request: RecordedRequest) -> tuple[Any, ...]:
 
 
 def _body_hash(kept: RecordedRequest) -> bytes:
-    """Return a hash of the redacted body, by which retries are recognized. The original body's hash could be guessed."""
+    """Return a hash of the redacted body, by which retries are recognized. The original's hash could be guessed."""
     whole = [kept.model, kept.endpoint, list(kept.messages), kept.tools, kept.response_format, kept.rest]
     return blake2b(content_hashes.canonical_json(whole), digest_size=16).digest()
 

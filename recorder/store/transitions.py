@@ -98,6 +98,6 @@ async def _refuse(
         holder = row["lease_owner"] or "no one"
         raise LeaseLost(
             f"{what} is no longer held by {owner} (epoch {epoch}): its lease expired and {holder} holds it now "
-            f"(epoch {row['lease_epoch']}, state {row['state']}). Drop the work and claim again."
+            f"(epoch {row['lease_epoch']}, state {row['state']}). Discard the work and claim again."
         )
     raise Conflict(f"{what} is {row['state']}, from where it cannot become {to}")
