@@ -167,7 +167,7 @@ def _candidate(of: CrossCheck, trajectory_ids: Sequence[str], scored: Values, dr
         other[one.part][one.trajectory_id] = one.value
     contrary_pair = most_contrary_pair(among, scored, other)
     how = ", and turn these two around" if contrary_pair is not None else ""
-    about = f"{DRIFT}: the judge and the strong one agree by {of.tau:.2f} about the group{how}"
+    about = f"{DRIFT}: the judge and the strong judge agree by {of.tau:.2f} about the group{how}"
     return Candidate(ReviewReason.ALARM, about, of.group_id, contrary_pair or (among[0], among[1]))
 
 
