@@ -67,9 +67,8 @@ class CaptureCache:
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its request
     claimed: Lru[ParentCall, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # assigned to a running call
-    tools: Lru[tuple[str, int, int], bool] = field(
-        default_factory=lambda: Lru(_ATTEMPTS)
-    )  # requests for a tool (call, choice, position) that a tool call answered
+    # requests for a tool (call, choice, position) that a tool call answered
+    tools: Lru[tuple[str, int, int], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
     _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
     deletions: dict[str, int] = field(default_factory=dict)  # by project, the number of deletions that the entries know

@@ -56,9 +56,8 @@ async def claim_for_judging(
     """
     # Each kind has its own ordered index: most groups are scored, and many may be ready.
     mine = (groups.c.project_id == project.id, *_whose(of_campaigns))
-    ready = and_(
-        equals_literal(groups.c.state, GroupState.READY), *mine
-    )  # a literal, by which SQLite recognizes the partial index
+    # a literal, by which SQLite recognizes the partial index
+    ready = and_(equals_literal(groups.c.state, GroupState.READY), *mine)
     again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now(), *mine)
     for wanted in await _in_turn(project, (ready, again)):
         took = await _claim(project.store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)

@@ -239,9 +239,8 @@ class Indexer:
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
         self._owner = owner
-        self._backend = choose_backend(
-            project.store, "process"
-        )  # a power cut loses the indexed words together with their removal from the queue
+        # a power cut loses the indexed words together with their removal from the queue
+        self._backend = choose_backend(project.store, "process")
         self._lease: Lease | None = None
         self._renew_at = 0.0
         self._stop = asyncio.Event()

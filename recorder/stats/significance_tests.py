@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from recorder.stats.means import Interval, share_interval
 
-Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
+Values = Mapping[str, Sequence[float]]  # by scenario, one value per attempt
 
 DRAWS: Final = 2_000
 _NORMAL: Final = NormalDist()

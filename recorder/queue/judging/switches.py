@@ -57,8 +57,8 @@ def group_tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None
     them, the agreement is 0.
     """
     pairs = sum((compare_rewards(one, other) for one, other in zip(cheap, strong, strict=True)), PairAgreement())
-    told_by_strong = pairs.kept + pairs.turned + pairs.tied_before
-    if not told_by_strong:
+    ordered_by_strong = pairs.kept + pairs.turned + pairs.tied_before
+    if not ordered_by_strong:
         return None
     return pairs.tau or 0.0
 

@@ -115,7 +115,7 @@ def _argument(name: str, value: object) -> Argument:
     return Argument(name, json.dumps(value, ensure_ascii=False, sort_keys=True), is_json=True)
 
 
-# Each weight exceeds the sum of all smaller ones: an attempt has fewer than a thousand turns here (`MOST_TURNS`).
+# Each weight exceeds the sum of all smaller ones, because an attempt has fewer than 1,000 turns here (`MOST_TURNS`).
 _ACT: Final = 1_000_000_000
 _TOOLS: Final = 1_000_000
 _EQUAL: Final = 1_000
