@@ -197,6 +197,7 @@ STEP: Mapping[StepState, frozenset[StepState]] = {
 }
 
 TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}
+# states of a version in which no step of its alias begins
 UNDECIDED = frozenset(
     {VersionState.ALLOCATED, VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY}
-)  # of a version: no step of its alias begins in these states
+)

@@ -91,8 +91,8 @@ def _require_ours(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} - _NOBODYS
     if found.st_mode & 0o077 and names and not any(True for _ in _ours(folder)):
         raise StoreError(
-            f"{folder} is open to others and contains other files than Hone's: choose a separate folder with --data, or "
-            f"close this one with `chmod 700 {folder}`."
+            f"{folder} is open to others and contains other files than Hone's: choose a separate folder with --data, "
+            f"or close this one with `chmod 700 {folder}`."
         )
 
 
@@ -113,7 +113,8 @@ def _mend(folder: Path) -> None:
             opened += closed if reached else []
     if opened:
         log.warning(
-            "the data folder %s was open to others: %d of its files and folders are now accessible to the owner only (%s first)",
+            "the data folder %s was open to others: %d of its files and folders are now accessible to the owner only "
+            "(%s first)",
             folder, len(opened), opened[0],
         )  # fmt: skip
 

@@ -72,7 +72,7 @@ def without_index(column: ColumnElement[V]) -> ColumnElement[V]:
 
 
 def storable_text(text: str) -> str:
-    """Return `text` that both databases accept: NUL (for PostgreSQL) and lone surrogates (invalid UTF-8) are escaped."""
+    """Return `text` as both databases accept it: NUL (for PostgreSQL) and lone surrogates (for UTF-8) are escaped."""
     return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 

@@ -78,7 +78,7 @@ def column_json(value: object) -> str:
 
 
 def postgres_json(text: str) -> str:
-    """Return Python's JSON as PostgreSQL accepts it: infinity becomes a number larger than any double, NaN becomes null."""
+    """Return Python's JSON as PostgreSQL accepts it: infinity becomes a number above all doubles, NaN null."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)

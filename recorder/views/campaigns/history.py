@@ -74,7 +74,7 @@ class CampaignHistory:
 
     @property
     def one_judge_from(self) -> int:
-        """The step from which the current judge gave all figures. Earlier figures cannot be compared with later ones."""
+        """The step from which the current judge gave all figures. Earlier figures are not comparable."""
         return max((change.step + 1 for change in self.changes if change.what == JUDGE_CHANGED), default=0)
 
     @property

@@ -118,7 +118,7 @@ class JudgingView:
     agreement: ScoreAgreement | None  # None: no group has two scores
     of_replies: ReplyAgreement | None  # None: no score was made of several replies
     disputed: int  # groups that wait for a person, because judges disagree about them
-    judges: Sequence[JudgeAgreement]  # where a strong judge is configured too
+    judges: Sequence[JudgeAgreement]  # for judge recipes with a strong judge
     last: Sequence[JudgedGroup]
 
 
@@ -269,7 +269,7 @@ class JudgingFailure:
     next_in_s: float | None
 
     def sentence(self) -> str:
-        """Return all of it as one line of text."""
+        """Return the failure as one line of text."""
         by_hand = "a person's choice scores it" if self.code == DISPUTED else "not tried again: use `hone score`"
         again = by_hand if self.next_in_s is None else f"next in {format_duration(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"

@@ -32,7 +32,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, steps, trajectories
 from recorder.views.status.stages import AliasFacts, LoopFacts, LoopSettings, StageStatus, loop_stages
 
-MOST: Final = 200  # open groups that are read, those joined longest ago first
+MOST: Final = 200  # open groups that are read, those without a new member for the longest time first
 
 
 async def next_close_in(project: Project, alias_id: str, settings: RecorderSettings) -> float | None:
@@ -190,7 +190,7 @@ async def read_stages(
 
 
 async def read_alias(store: Store, alias: AliasView, settings: LoopSettings) -> tuple[AliasFacts, LoopFacts]:
-    """Read what learning of one alias depends on, and of the project's facts only those that learning needs."""
+    """Read what learning of one alias depends on, with only those facts of the project that learning needs."""
     async with store.read() as conn:
         at = await sql.format_wait(conn)
     facts = LoopFacts(

@@ -123,7 +123,7 @@ async def test_while_judges_have_drifted_apart_what_they_order_least_alike_waits
     assert {one.group_id for one in found[:-1]} == set(turned)
     assert found[-1].group_id == last  # by -1/3: before it those by -1, and those by 0 are not among them
     assert pair(found[-1]) == {first, second}
-    words = "judge_drift: the judge and the strong judge agree by -0.33 about the group, and turn these two around"
+    words = "judge_drift: the judge and the strong judge agree by -0.33 about the group, and order these two in reverse"
     assert found[-1].about == words
 
 
