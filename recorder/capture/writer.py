@@ -232,7 +232,7 @@ class Writer:
             return
         if not isinstance(error, StoreUnavailable):
             cause = error
-            error = StoreUnavailable(f"the store rejected a write: {type(cause).__name__}: {cause}")
+            error = StoreUnavailable(f"the store refused a write: {type(cause).__name__}: {cause}")
             error.__cause__ = cause
         job.done.set_exception(error)
 

@@ -440,7 +440,7 @@ judge_replies = Table(
     "judge_replies",
     metadata,
     Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
-    Column("number", Integer, nullable=False),  # the index of the request
+    Column("number", Integer, nullable=False),  # the index of the request; several judges alternate
     Column("judge_model", Text, nullable=False),
     Column("judge_version", Text),
     Column("weight", Double, nullable=False),
