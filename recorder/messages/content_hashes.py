@@ -103,7 +103,7 @@ def issued_id_key(issued_id: str) -> str:
 
 
 def hash_first_turn(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
-    """A hash of a trajectory's task: its system messages and the first of its user; with `whole`, all of both."""
+    """Return the canonical messages that define a task: system messages and the first user message; `whole`: all."""
     head: list[dict[str, Any]] = []
     for message in messages:
         role = message.get("role")

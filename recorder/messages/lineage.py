@@ -71,7 +71,7 @@ def _without_id(call: Any) -> Any:
 
 
 def equals_but_space(said: Message, told: Message) -> bool:
-    """Whether two messages are equal, except that the text of one may be trimmed of white space at its ends."""
+    """Whether `told` equals `said`, or `said` with the white space at the ends of its text trimmed."""
     text = message_text(said)
     return message_text(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
 

@@ -29,9 +29,8 @@ KEPT_BYTES: Final = 16 * 1024  # of the end of the child's output
 KEPT_LINES: Final = 5
 KEPT_LINE_CHARS: Final = 300
 SHOWN_BYTES: Final = 100  # shown of a line that answers no request
-GRACE_S: Final = (
-    0.2  # to read the last output of an ended process; only a process that left its group keeps the pipe open longer
-)
+# For reading the last output of an ended process. Only a process that left its group keeps the pipe open longer.
+GRACE_S: Final = 0.2
 
 Json = dict[str, Any]
 

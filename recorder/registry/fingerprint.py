@@ -16,10 +16,8 @@ from typing import Final
 
 from recorder.errors import NotFound
 
-WEIGHTS: Final = (
-    ("*.safetensors", "*.safetensors.index.json"),
-    ("*.bin", "*.bin.index.json"),
-)  # the first that is there
+# the first pair with a match is used
+WEIGHTS: Final = (("*.safetensors", "*.safetensors.index.json"), ("*.bin", "*.bin.index.json"))
 OTHERS: Final = (
     "config.json",
     "tokenizer*",

@@ -8,7 +8,7 @@ Owns: these formulas, which stop rules and health rules share. Refuses: sequenti
 Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
 proportions and differences of proportions result from adding two successes and two failures", The American Statistician
 54, 2000): one success and one failure are added to each pool, so that no estimate is exactly 0 or 1. Attempts at the
-same scenario are correlated, which the interval ignores, so it is somewhat too wide for real differences.
+same scenario are correlated, which the interval ignores, so it is somewhat too wide.
 
 Latency quantiles use the nearest rank, so each is a measured latency.
 """
@@ -97,7 +97,7 @@ class PooledEstimate:
 
 
 def pool_measures(measures: Sequence[PooledMeasure]) -> PooledEstimate:
-    """Pool all attempts of at least one measurement. Means without a spread have an infinite standard error."""
+    """Pool all attempts of at least one measurement. Outside 0..1 and without a spread, the error is infinite."""
     attempts = sum(max(1, one.attempts) for one in measures)
     value = math.fsum(one.value * max(1, one.attempts) for one in measures) / attempts
     if all(one.spread is not None for one in measures):

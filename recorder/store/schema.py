@@ -84,9 +84,8 @@ projects = Table(
     "projects",
     metadata,
     _id(),  # the project's name
-    Column(
-        "node_key", LargeBinary, nullable=False
-    ),  # keys the content hashes: equal text in two projects is unlinkable
+    # The key of content hashes, so that equal text in two projects cannot be linked.
+    Column("node_key", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
     # Counts every deletion (`recorder.maintenance.deletion`): a process's cache is valid while it does not change.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
@@ -105,9 +104,8 @@ keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
-    Column(
-        "family", Text, nullable=False, default="", server_default=""
-    ),  # the first key of those that share trajectories
+    # The id of the first key of the family, whose keys share trajectories.
+    Column("family", Text, nullable=False, default="", server_default=""),
     Column("replaces", Text),  # the key that it was rotated from
     Column("made_by", Text),  # a key's id, or the actor while no key is required
     Column("revoked_by", Text),
@@ -138,9 +136,8 @@ aliases = Table(
     Column("recipe", JSON, nullable=False),
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
-    Column(
-        "baseline", Text, nullable=False, default="group", server_default="group"
-    ),  # or running: `queue.training.baselines`
+    # group, or running (`queue.training.baselines`)
+    Column("baseline", Text, nullable=False, default="group", server_default="group"),
     Column("holdback_share", Double, nullable=False, default=0.0, server_default="0"),  # after the next promotions
     Column("rollback_watch_s", Double, nullable=False, default=0.0, server_default="0"),
     Column("watched_until", Double),  # until then the live version is compared with the previous one
@@ -229,9 +226,8 @@ trajectories = Table(
     _project(),
     Column("group_id", Text, ForeignKey("groups.id")),
     Column("alias_id", Text, ForeignKey("aliases.id")),
-    Column(
-        "address_group", Text, nullable=False, default="", server_default=""
-    ),  # the group part of the external address
+    # The group part of the external address.
+    Column("address_group", Text, nullable=False, default="", server_default=""),
     Column("external_id", Text),  # null: the agent named none
     Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # increases with each continuation
     Column("state", Text, nullable=False),

@@ -119,9 +119,8 @@ def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
         trajectories.c.project_id == project_id,
         trajectories.c.state == TrajectoryState.OPEN,
         trajectories.c.origin == Origin.LIVE,
-        trajectories.c.id.not_in(
-            answering
-        ),  # read once, by its index; a read per trajectory would take longer than the rest
+        # read once, by its index; a read per trajectory would take longer than the rest
+        trajectories.c.id.not_in(answering),
     )
     answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
     answered = and_(*_is_answered(trajectories))

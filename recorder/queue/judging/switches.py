@@ -51,7 +51,7 @@ class Agreement:
 
 
 def group_tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None:
-    """Return the agreement of two judges on the order of a group's trajectories: the mean of Kendall's tau-b per part.
+    """Return the agreement of two judges on the order of a group's trajectories: tau-b over the pairs of all parts.
 
     None if the strong judge ties all trajectories: there is no order to agree with. If only the cheap judge ties all of
     them, the agreement is 0.

@@ -132,7 +132,7 @@ def _opened(wanted: GroupFilter) -> tuple[Place | None, Place | None]:
 
 
 def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition]:
-    """Return all indexed conditions on a trajectory, the likely rarest first."""
+    """Return all conditions on a trajectory, the likely rarest first."""
     ours, ids = t.project_id == project_id, _ids(wanted)
     mine = sql.without_index(t.project_id) == project_id
     found: list[_FilterCondition] = []
@@ -191,7 +191,7 @@ def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
 
 
 def _of_groups(project_id: str, wanted: GroupFilter) -> list[_FilterCondition]:
-    """Return all indexed conditions on a group, the likely rarest first."""
+    """Return all conditions on a group, the likely rarest first."""
     ours, times = g.project_id == project_id, _opened(wanted)
     found: list[_FilterCondition] = []
     if wanted.reason is not None:
