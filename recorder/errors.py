@@ -47,11 +47,11 @@ class StoreUnavailable(StoreError):
 
 
 class RolledBack(StoreUnavailable):
-    """The database was unavailable or ended a transaction. Nothing is committed or will be: it may be run again."""
+    """The database was unavailable or ended a transaction. Nothing is committed: the transaction may be run again."""
 
 
 class TooSlow(StoreUnavailable):
-    """A read exceeded its time limit. A smaller read, or the same at a quieter time, may succeed."""
+    """A read exceeded its time limit. A smaller read, or the same read under less load, may succeed."""
 
 
 class NotFound(RecorderError):
@@ -75,7 +75,7 @@ class StalePreparation(RecorderError):
 
     def __init__(self, deletions: Mapping[str, int]) -> None:
         super().__init__("something was deleted from the store meanwhile")
-        self.deletions = deletions  # by project, how many it has seen
+        self.deletions = deletions  # by project, the current number of deletions
 
 
 class NotOwner(RecorderError):
@@ -95,8 +95,9 @@ class FilterInvalid(RecorderError):
 
 
 class RubricInvalid(RecorderError):
-    """A scenario's criteria cannot be judged or cannot produce a reward. `place`: the position of the invalid one, from
-    1.
+    """A scenario's criteria cannot be judged or cannot produce a reward.
+
+    `place`: the position of the invalid one, from 1.
     """
 
     def __init__(self, message: str, place: int | None = None) -> None:
@@ -105,10 +106,10 @@ class RubricInvalid(RecorderError):
 
 
 class ModelFailed(RecorderError):
-    """A model did not answer. The message begins with the model's name and holds no key.
+    """A model did not answer. The message begins with the model's name and contains no key.
 
-    `how`: `timeout`, `refused`, `filtered` (by its provider's filter), `busy` (it asked for a longer pause than one
-    request may take: `wait_s`, in seconds) or `down`.
+    `how`: `timeout`, `refused`, `filtered` (by its provider's filter), `busy` (it asked for a pause that is longer than
+    a request may take: `wait_s`, in seconds) or `down`.
     """
 
     def __init__(self, how: FailureKind, message: str, wait_s: float | None = None) -> None:

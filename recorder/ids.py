@@ -9,7 +9,7 @@ import time
 from recorder.errors import InvalidId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32
-_PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)  # 10 bits a lookup
+_PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)  # 10 bits per lookup
 _PAIR_SHIFTS = range(120, -1, -10)
 _DIGITS = {digit: value for value, digit in enumerate(_ALPHABET)}
 _LENGTH = 26
@@ -23,13 +23,13 @@ def new_id(prefix: str) -> str:
 
 
 def first_id_at(prefix: str, at: float) -> str:
-    """The smallest id that `new_id` can make at a time (unix seconds): ids of a kind sort by time."""
+    """Return the smallest id that `new_id` can make at a time (unix seconds): ids of a kind sort by time."""
     value = max(0, int(at * 1000)) << 80
     return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
 def id_time_ms(own_id: str) -> int:
-    """The time at which `new_id` made an id (unix milliseconds); 0 if it did not."""
+    """Return when `new_id` made an id (unix milliseconds); 0 if it did not make it."""
     made = own_id.rpartition("_")[2]
     if len(made) != _LENGTH or not _DIGITS.keys() >= set(made):
         return 0

@@ -1,7 +1,7 @@
 """One plain sentence for every reason code: why something was excluded, refused, postponed or moved.
 
-Owns: the sentences, for terminals and docs/reasons.md (`python -m scripts.reasons`). Tests hold the page to this table
-and the table to the codes in use. Refuses: the codes themselves, which the deciding modules name.
+Owns: the sentences, for terminals and docs/reasons.md (`python -m scripts.reasons`). Tests compare the page with this
+table and the table with the codes in use. Refuses: the codes themselves, which the deciding modules name.
 """
 
 from __future__ import annotations
@@ -94,5 +94,5 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def explain_reason(code: str) -> str | None:
-    """The sentence for a reason code; None for a code that has none, because its name explains it."""
+    """Return the sentence for a reason code; None for a code whose name explains it."""
     return next((sentences[code] for sentences in REASONS.values() if code in sentences), None)

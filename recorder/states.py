@@ -15,30 +15,31 @@ class CallState(StrEnum):
 
     OPEN = "open"
     COMPLETE = "complete"  # the engine finished every choice, even if the client hung up later
-    ABORTED = "aborted"  # the client hung up before; what was sampled is kept and not trained on
-    ERRORED = "errored"  # engine, network or Hone's own fault
+    ABORTED = "aborted"  # the client hung up before that; the sampled tokens are stored and not trained on
+    ERRORED = "errored"  # a fault of the engine, the network or Hone
 
 
 class TrajectoryState(StrEnum):
     """The recorded episode of one agent."""
 
     OPEN = "open"
-    COMPLETED = "completed"  # the agent ended, however badly
-    ERRORED = "errored"  # the fault was not the agent's: never judged, never trained
+    COMPLETED = "completed"  # the agent ended, successfully or not
+    ERRORED = "errored"  # not by the agent's fault: never judged, never trained on
     ABANDONED = "abandoned"  # replaced by a new attempt, or abandoned by its owner
-    SEALED_LATE = "sealed-late"  # still open when its group had to close without it
+    SEALED_LATE = "sealed-late"  # still open when its group closed without it
 
 
 class GroupState(StrEnum):
-    """Trajectories that attempted the same task. `tried`: a version that is not decided yet was trained on them;
-    `trained`: the live version or an ancestor of it was.
+    """Trajectories that attempted the same task.
+
+    `tried`: an undecided version was trained on them. `trained`: the live version or one of its ancestors was.
     """
 
     OPEN = "open"
     READY = "ready"
     JUDGING = "judging"
     SCORED = "scored"
-    UNSCORED = "unscored"  # judging failed; tried again after `try_after`
+    UNSCORED = "unscored"  # judging failed; it is repeated after `try_after`
     TRAINING = "training"
     TRIED = "tried"  # a version was trained on it, and is not decided yet
     TRAINED = "trained"  # the version that was trained on it is live, or an ancestor of the live one
@@ -110,7 +111,7 @@ class CallKind(StrEnum):
 
     MAIN = "main"
     AUX = "aux"  # a title, a summary: never trained on
-    SUB = "sub"  # a sub-agent's: trained with its trajectory's advantage, and never what the judge sees last
+    SUB = "sub"  # a sub-agent's: trained with its trajectory's advantage; never the end that the judge sees
 
 
 class ToolOutcome(StrEnum):
@@ -118,8 +119,8 @@ class ToolOutcome(StrEnum):
 
     COMPLETE = "complete"
     FAILED = "failed"  # the tool answered, and reported that it failed
-    ERRORED = "errored"  # there is no answer of the tool: its server is down or slow, or refused the request
-    INPUT_REQUIRED = "input_required"  # the tool asks its caller something first; the answer comes as a further call
+    ERRORED = "errored"  # the tool gave no answer: its server is down or slow, or refused the request
+    INPUT_REQUIRED = "input_required"  # the tool asks its caller for input first; the answer comes in another call
     ABORTED = "aborted"  # the caller did not wait
 
 
@@ -127,7 +128,7 @@ class Confidence(StrEnum):
     """The confidence with which a call was attributed to its trajectory."""
 
     STATED = "stated"  # the caller named the trajectory (path, key, header)
-    EXACT = "exact"  # it follows from ids or text that only this trajectory holds
+    EXACT = "exact"  # it follows from ids or text that only this trajectory has
     NEW = "new"  # a first call that opens a trajectory
     HINT = "hint"  # recorded, not trained
     AMBIGUOUS = "ambiguous"  # recorded, not trained
@@ -158,7 +159,7 @@ GROUP: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # scored → judging: a new recipe, or new feedback, scores the group again
     GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
-    # training → scored: the trainer died and its lease ran out
+    # training → scored: the trainer died and its lease expired
     GroupState.TRAINING: frozenset({GroupState.TRIED, GroupState.SCORED, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # tried → scored: the version never went live, through no fault of its groups
     GroupState.TRIED: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
@@ -196,6 +197,7 @@ STEP: Mapping[StepState, frozenset[StepState]] = {
 }
 
 TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}
+# states of a version in which no step of its alias begins
 UNDECIDED = frozenset(
     {VersionState.ALLOCATED, VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY}
-)  # of a version: no step of its alias begins while it is in one of these
+)

@@ -177,7 +177,7 @@ class BaseEndpoints:
         if self._key is None or time.monotonic() >= self._key[2]:
             await self.close()
             async with self._project.store.read() as conn:
-                expires_at = await sql.format_wait(conn) + _KEY_LIFE_S
+                expires_at = await sql.current_time(conn) + _KEY_LIFE_S
             name = f"judge {holder_name()}"
             made, secret = await keys.create_key(self._project, name, [Scope.EVAL], expires_at=expires_at, by="judge")
             self._key = made.id, secret, time.monotonic() + _KEY_LIFE_S / 2

@@ -198,4 +198,4 @@ async def _family(hone: HoneActions, caller: Caller, run: NamedTrajectory) -> st
 
 async def _now(store: Store) -> float:
     async with store.read() as conn:
-        return await sql.format_wait(conn)
+        return await sql.current_time(conn)

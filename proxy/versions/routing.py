@@ -280,7 +280,7 @@ class ServiceRouter:
                 aliases = {a.name: a for a in await read_aliases(conn, self._project.id)}
                 versions = {v.id: v for v in await read_versions(conn, self._project.id, pins.SERVABLE)}
                 known = await replicas.read_replicas(conn, self._project.id)
-                ahead_s = await sql.format_wait(conn) - time.time()
+                ahead_s = await sql.current_time(conn) - time.time()
             self._snapshot = Snapshot(aliases, versions, tuple(known), ahead_s)
             await self._report()
 

@@ -23,7 +23,7 @@ def form_error(rule: Rule, value: object) -> str | None:
         return None if isinstance(value, dict) else f"must be a JSON schema (a table), not {value!r:.100}"
     if rule in ("forbidden_tools", "required_tools"):
         named = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
-        return None if named else f"must be a list of tools' names, not {value!r:.100}"
+        return None if named else f"must be a list of tool names, not {value!r:.100}"
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return None if is_count else f"must be a whole number from 0, not {value!r:.100}"
 
@@ -38,7 +38,7 @@ def value_error(rule: Rule, value: Any) -> str | None:
 
 
 def _regex_error(expression: str) -> str | None:
-    import regex  # here and below: libraries that most recipes do not need
+    import regex  # here and below: libraries that most judge recipes do not need
 
     try:
         regex.compile(expression)

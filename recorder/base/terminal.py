@@ -1,30 +1,26 @@
-"""Print on a terminal: harmless text, numbers, times and tables, for all commands.
+"""Print on a terminal, for all commands: harmless text, numbers, times, tables, progress, live views and JSON.
 
-Owns: making hostile text harmless, and the look of lines and tables. Refuses: what changes while a command works
-(`recorder.base.terminal`), JSON (`recorder.base.terminal`), the look of a conversation (`recorder.commands.transcript`).
+Owns: escaping of hostile text, the look of lines and tables, where each output goes (progress to standard error, views
+to standard output), and the form of `--json`. Refuses: what is printed, and the look of a conversation
+(`recorder.commands.transcript`).
 
-What models, tools and users wrote is data from outside: an escape sequence in it could rewrite the screen, the title or
-the clipboard, and a bidirectional mark could show a text that is not there. Every string that is printed goes through
-`clean`, and none is ever read as rich's markup. rich is imported where it is needed: `hone --help` must be instant.
-
-Live output on a terminal: a progress line, a progress bar, and a view that is redrawn in place.
-
-Owns: where each is drawn (progress on standard error, views on standard output). Refuses: what is shown.
-
-What commands print for programs: `--json`.
-
-Owns: the form of the JSON. Refuses: which values a command prints.
+Text of models, tools and users is untrusted: an escape sequence could rewrite the screen, the title or the clipboard,
+and a bidirectional mark could change the visible order. Every printed string goes through `clean`, and none is read as
+rich's markup. rich is imported inside functions, because `hone --help` must be instant.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from io import StringIO
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -33,20 +29,6 @@ if TYPE_CHECKING:
     from rich.padding import PaddingDimensions
     from rich.table import Table
     from rich.text import Text
-
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from typing import IO, Any
 
 NONE: Final = "–"  # where there is no value
 _UNWRAPPED: Final = 1_000_000
@@ -61,7 +43,7 @@ _STATE_STYLES: Final = {
 
 
 def clean(text: object) -> str:
-    """`text` with every control, format and surrogate character shown instead of sent to the terminal."""
+    """Return `text` with every control, format and surrogate character replaced by a visible form."""
     plain = str(text).replace("\r\n", "\n")
     return plain if plain.isascii() and plain.isprintable() else plain.translate(_SHOWN)
 
@@ -112,7 +94,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(at: float | None) -> str:
-    """A time (unix seconds) in the reader's zone."""
+    """Return a time (unix seconds) in the local time zone; empty for None."""
     return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
@@ -125,7 +107,7 @@ def clock_or_date(at: float) -> str:
 def clock_time(at: float, now: float) -> str:
     """Return the local time of a future moment (unix seconds), rounded up to the minute: `14:20`.
 
-    A day from `now` or later, the date too.
+    From a day after `now` on, the date is included.
     """
     then = datetime.fromtimestamp(math.ceil(at / 60) * 60).astimezone()
     return then.strftime("%H:%M" if at - now < _DAY_S else "%Y-%m-%d %H:%M")
@@ -144,29 +126,29 @@ def _part(part: object | tuple[object, str]) -> str:
 
 
 def confirm(question: str, *, abort: bool = False, err: bool = False) -> bool:
-    """Ask for yes or no. Raises click.Abort at a no where `abort` is set."""
+    """Ask for yes or no. With `abort`, raises click.Abort at a no."""
     return click.confirm(clean(question), abort=abort, err=err)
 
 
 def print_error(message: str) -> None:
-    """Print why a command failed. The message may contain text of an engine, a file or a caller."""
+    """Print why a command failed. The message may contain text from an engine, a file or a caller."""
     echo(f"hone: {message}", err=True)
 
 
 def print_click_error(error: click.ClickException) -> None:
     """Print an error in a command's arguments as click does; it may contain a file's or a model's text."""
-    told = StringIO()
-    error.show(told)
-    echo(told.getvalue().removesuffix("\n"), err=True)
+    message = StringIO()
+    error.show(message)
+    echo(message.getvalue().removesuffix("\n"), err=True)
 
 
 # --- lines and tables in colour ---------------------------------------------------------------------------------------
 
 
 def console(file: TextIO | None = None, *, err: bool = False, soft_wrap: bool = False) -> Console:
-    """The terminal. What goes to a file or a pipe is plain, and no line of it is broken.
+    """Return rich's console for the terminal. Output to a file or a pipe is plain and never wrapped.
 
-    `soft_wrap`: lines are not broken on a terminal either.
+    `soft_wrap`: lines are not wrapped on a terminal either.
     """
     from rich.console import Console
 
@@ -180,9 +162,9 @@ def console(file: TextIO | None = None, *, err: bool = False, soft_wrap: bool = 
 
 
 def show(*shown: RenderableType, folded: bool = False) -> None:
-    """Print lines, tables and what else rich can draw.
+    """Print lines, tables and anything else that rich can draw.
 
-    `folded`: a file's or a pipe's lines are broken after 200 columns, since one cell of the table may be a paragraph.
+    `folded`: lines to a file or a pipe are wrapped after 200 columns, since a table's cell may be a paragraph.
     """
     screen = console()
     if folded and not screen.is_terminal:
@@ -216,7 +198,7 @@ def clean_line(words: object, style: str = "") -> Text:
 
 
 def color_line(words: object) -> Text:
-    """One line of harmless text, in its colour where it is the name of a state."""
+    """One line of harmless text, coloured if it is the name of a state."""
     return clean_line(words, _STATE_STYLES.get(str(words), ""))
 
 
@@ -228,9 +210,9 @@ def build_table(
     headed: bool = True,
     padding: PaddingDimensions = (0, 2, 0, 0),
 ) -> Table:
-    """A quiet table; every cell is made harmless, states have their colour, and a Text keeps its style.
+    """Return a table without borders. Every cell is made harmless, states are coloured, and a Text keeps its style.
 
-    `right`: the columns that hold numbers. `headed`: with the columns' names. `padding`: round a cell, as in CSS.
+    `right`: the columns that hold numbers. `headed`: show the columns' names. `padding`: around a cell, as in CSS.
     """
     from rich.table import Table
     from rich.text import Text
@@ -243,6 +225,8 @@ def build_table(
         made.add_row(*(cell if isinstance(cell, Text) else color_line("" if cell is None else cell) for cell in row))
     return made
 
+
+# --- progress and live views ------------------------------------------------------------------------------------------
 
 _LINES: Final = 10  # progress lines without a terminal
 
@@ -288,6 +272,9 @@ def redrawn(*, crop: bool = False) -> Iterator[Callable[[RenderableType], None]]
 
     with Live(console=console(), auto_refresh=False, vertical_overflow="crop" if crop else "ellipsis") as live:
         yield lambda view: live.update(view, refresh=True)
+
+
+# --- JSON: `--json` ---------------------------------------------------------------------------------------------------
 
 
 def write_json(value: object) -> None:

@@ -1,7 +1,7 @@
-"""URLs without the secrets in them, for people, logs and errors.
+"""URLs without their secrets, for output, logs and errors.
 
-Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.display`), and keys
-that are known by their value (`recorder.llm.litellm_edge`).
+Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.display`), and masking
+known keys by value (`recorder.llm.litellm_edge`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MASK: Final = "***"  # as SQLAlchemy masks a password
 SECRET_NAMES: Final = ("key", "token", "secret", "password", "passwd", "authorization")
-# In a URL's query there are more: what it takes to log in, and what signs a link.
+# A URL's query has further secret parameters: credentials, and signatures of links.
 _OF_QUERIES: Final = (
     *SECRET_NAMES,
     "pass",

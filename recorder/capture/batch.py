@@ -27,12 +27,12 @@ AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """A call of the batch and what the writer knows about it."""
+    """A call of the batch, with the facts that the writer knows about it."""
 
     prepared: PreparedCall
     parent_hashes: bytes
     place: RequestedTrajectory | None  # its trajectory has no row yet
-    was_open: bool  # its row as an open call may be there
+    was_open: bool  # its row as an open call may exist
     retried: bool  # it may be one of several retries of one call
 
 
@@ -42,12 +42,13 @@ class Batch:
 
     group_size: int
     calls: Sequence[BatchCall] = ()
-    trajectories: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
+    trajectories: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls will use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, if cached
     resettle: Iterable[AttemptKey] = ()  # calls whose superseded retry was continued
     tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
-    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, the count at which the calls were prepared
+    # by project, the number of deletions when the calls were prepared
+    deletions: Mapping[str, int] = field(default_factory=dict)
     ending: Collection[str] = ()  # known groups whose members end in this transaction
 
 
@@ -57,20 +58,21 @@ class BatchOutcome:
 
     at: float
     placed: list[TrajectoryRef]
-    refs: dict[str, TrajectoryRef]  # requested trajectory id → where the call went, if elsewhere
+    refs: dict[str, TrajectoryRef]  # requested trajectory id → the trajectory of the call, if another
     moved: dict[str, TrajectoryRef]  # sealed → its continuation
     superseded: dict[str, AttemptKey] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)  # groups whose last_call_at is now `at`
 
     def ref(self, asked: TrajectoryRef) -> TrajectoryRef:
-        """The trajectory to which a call went that requested `asked`."""
+        """Return the trajectory that a call got which requested `asked`."""
         ref = self.refs.get(asked.id, asked)
         return self.moved.get(ref.id, ref)
 
 
 def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
-    """Write a batch. Raises StalePreparation if something was deleted after its calls were prepared; then nothing is
-    written.
+    """Write a batch.
+
+    Raises StalePreparation, and writes nothing, if something was deleted after the calls of the batch were prepared.
     """
     at = _clock(ex, batch)
     if batch.ending:
@@ -90,7 +92,7 @@ def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
 
 
 def _clock(ex: Executor, batch: Batch) -> float:
-    """The database's time, and in the same statement whether what the batch was prepared from is still there."""
+    """Return the database's time, and check in the same statement that nothing was deleted since the preparation."""
     if not batch.deletions:
         return float(ex.all(sql.NOW)[0][0])
     rows = ex.all(sql.NOW_AND_DELETIONS, projects=sorted(batch.deletions))
@@ -103,7 +105,7 @@ def _clock(ex: Executor, batch: Batch) -> float:
 def requested_trajectory_of(
     prepared: PreparedCall, implicit_key: str | None, continues: str | None = None
 ) -> RequestedTrajectory:
-    """The values of a trajectory that was created without a row, from its first call."""
+    """Return the values of a trajectory that was created without a row, from its first call."""
     address, ref = prepared.address, prepared.trajectory
     return RequestedTrajectory(
         trajectory_id=ref.id,
@@ -127,7 +129,7 @@ def requested_trajectory_of(
 
 
 def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
-    """Update the trajectories, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    """Update open trajectories only: a call whose trajectory was sealed meanwhile goes to a continuation."""
     calls = batch.calls
     rows = [_touch_row(w, outcome) for w in calls]
     if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
@@ -136,7 +138,7 @@ def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     states = dict(map(tuple, ex.all(sql.TRAJECTORY_STATES, ids=list(asked))))
     sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
     if not sealed:
-        return  # the driver cannot count, and all is well
+        return  # all rows were updated, or the driver cannot count them
     deleted = {row[0] for row in ex.all(sql.DELETED, ids=sealed)} if any(id_ not in states for id_ in sealed) else set()
 
     def place_asked(id_: str) -> RequestedTrajectory:
@@ -166,7 +168,7 @@ def _touch_row(written: BatchCall, outcome: BatchOutcome) -> tuple[float, str | 
 
 
 def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set[str | None]) -> None:
-    # Their timeouts are minutes: a row that all members share is not written for every call of each.
+    # Group timeouts are minutes, so the row that all members share is not updated at every call.
     ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.calls} - joined
     outcome.touched = sorted(
         id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S

@@ -1,8 +1,8 @@
-"""What a proxy process caches of what it wrote, bounded, so that a call of a known trajectory needs no query.
+"""Bounded caches of what a proxy process wrote, so that a call of a known trajectory needs no query.
 
 Owns: the caches. They hold only facts of committed transactions, and an uncached object may still exist (there is no
-negative caching). Entries of different keys carry their owner or lie under different names. Refuses: queries, and
-deciding who may see what.
+negative caching). Entries of different keys have their owner in the value or in the key of the cache. Refuses: queries,
+and deciding who may see what.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recorder.states import Confidence
 
 @dataclass(frozen=True, slots=True)
 class RetryCandidate:
-    """An attempt at a request, for an SDK's retry to be recognised by."""
+    """A request that an SDK's retry may repeat."""
 
     call_id: str
     trajectory: TrajectoryRef
@@ -37,7 +37,7 @@ class UnwrittenTrajectory:
 
 Address = tuple[str, str, str]  # project, group part, trajectory part
 
-# Sizes: at the stated bytes an entry, all caches together stay under 120 MB.
+# Sizes in entries: all caches together stay under 120 MB.
 _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
 _TRACES = 40_000  # a call brings a span and a trace
 
@@ -50,7 +50,7 @@ class CaptureCache:
     """The caches of one process; `process` is its name."""
 
     process: str | None = None
-    nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all above them
+    nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all their ancestors
     blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
     addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
     refs: Lru[str, tuple[str, TrajectoryRef]] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # id → project, ref
@@ -58,55 +58,54 @@ class CaptureCache:
     moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
     leaves: Lru[tuple[str, bytes], ParentCall] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[ParentCall, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
-    # (project, id) → choice, its trajectory and that one's owner
+    # (project, id) → choice, its trajectory and the trajectory's owner
     issued: Lru[tuple[str, str], tuple[ParentCall, str, str]] = field(default_factory=lambda: Lru(_ISSUED))
-    # (project, key family, trace or span) → the trajectory of its calls; "" where they are of several
+    # (project, key family, trace or span) → the trajectory of its calls; "" if there are several
     traces: Lru[tuple[str, str, str], str] = field(default_factory=lambda: Lru(_TRACES))
-    # (project, key family, hash of the body) → requests with it: another key's never crowd out one's own
+    # (project, key family, hash of the body) → requests with that body; requests of other keys take no place
     attempts: Lru[tuple[str, str, bytes], tuple[RetryCandidate, ...]] = field(default_factory=lambda: Lru(_ATTEMPTS))
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
-    superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
+    superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its request
     claimed: Lru[ParentCall, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # assigned to a running call
-    tools: Lru[tuple[str, int, int], bool] = field(
-        default_factory=lambda: Lru(_ATTEMPTS)
-    )  # requests for a tool (call, choice, position) that a tool call answers
+    # requests for a tool (call, choice, position) that a tool call answered
+    tools: Lru[tuple[str, int, int], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
     _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
-    deletions: dict[str, int] = field(default_factory=dict)  # by project, how many it had seen when all this was true
+    deletions: dict[str, int] = field(default_factory=dict)  # by project, the number of deletions that the entries know
 
     def forget(self, deletions: Mapping[str, int]) -> None:
-        """Something was deleted: forget all that speaks of the store. What has no row yet stays."""
+        """Forget all facts about the store, because something was deleted. Entries without a row stay."""
         for cache in fields(self):
             if cache.name not in _NOT_OF_THE_STORE and cache.default_factory is not MISSING:
                 setattr(self, cache.name, cache.default_factory())
         self.deletions |= deletions
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """`content_hashes.chain_node_ids` of these messages, cached for the writer, which asks for the same list."""
+        """Return `content_hashes.chain_node_ids` of these messages, cached for the writer, which uses the same list."""
         chain = content_hashes.chain_node_ids(key, messages)
         self._chains.put(id(messages), (key, messages, chain))
         return chain
 
     def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """The cached result of `chain` for this very list; the entry is removed, because it holds a whole request."""
+        """Return the result of `chain` for this list object, and drop it from the cache: it holds a whole request."""
         known = self._chains.get(id(messages))
         self._chains.drop(id(messages))
         return self._chain_of(known, key, messages)
 
     def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """The cached result of `chain` for this very list; the entry stays."""
+        """Return the result of `chain` for this list object, and keep it in the cache."""
         return self._chain_of(self._chains.get(id(messages)), key, messages)
 
     def _chain_of(
         self, known: tuple[bytes, Sequence[Message], list[bytes]] | None, key: bytes, messages: Sequence[Message]
     ) -> list[bytes]:
-        # the entry holds the list, so its id is not another's
+        # the entry keeps the list alive, so its id is not reused
         if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
             return known[2]
         return content_hashes.chain_node_ids(key, messages)
 
     def forget_address(self, project_id: str, ref: TrajectoryRef) -> None:
-        """Note that a trajectory was closed: the next call at its address gets a continuation."""
+        """Forget the address of a closed trajectory: the next call at it gets a continuation."""
         if ref.external_id is not None:
             self.addresses.drop((project_id, ref.group_external_id or "", ref.external_id))
         self.refs.drop(ref.id)

@@ -1,6 +1,6 @@
 """Update the recorder's caches after a batch is committed. No other module fills them from calls.
 
-Owns: which facts are worth caching, the exact token histories among them. Refuses: caching what is not committed.
+Owns: which facts are cached, exact token histories included. Refuses: caching uncommitted facts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from recorder.capture.rows import PreparedCall
 from recorder.messages.calls import ParentCall, TrajectoryRef
 from recorder.states import CallState, Confidence, Origin
 
-KEPT_ATTEMPTS = 32  # equal requests among which a retry is matched; above that, none is
+KEPT_ATTEMPTS = 32  # equal requests among which a retry is matched; with more, no retry is matched
 _BASE, _META = 4, -1  # indexes into `PreparedCall.row_middle`
 
 
 def remember_batch(memory: CaptureCache, written: Sequence[BatchCall], outcome: BatchOutcome) -> None:
-    """Note what a committed batch says."""
+    """Cache the facts of a committed batch."""
     for w in written:
         _remember_turn(memory, w.prepared, outcome)
     for sealed, ref in outcome.moved.items():
@@ -31,14 +31,14 @@ def remember_batch(memory: CaptureCache, written: Sequence[BatchCall], outcome: 
 
 
 def remember_ref(memory: CaptureCache, project_id: str, ref: TrajectoryRef) -> None:
-    """A trajectory is known, under its address too."""
+    """Cache a trajectory by its id and its address."""
     memory.refs.put(ref.id, (project_id, ref))
     if ref.external_id is not None:
         memory.addresses.put((project_id, ref.group_external_id or "", ref.external_id), ref)
 
 
 def remember_attempt(memory: CaptureCache, project_id: str, body_hash: bytes, attempt: RetryCandidate) -> None:
-    """A request with this body was made: its retry belongs where it belongs."""
+    """Cache a request by the hash of its body: a retry of it belongs to the same trajectory."""
     key = (project_id, attempt.trajectory.made_by, body_hash)
     known = memory.attempts.get(key)
     others = [e for e in known if e.call_id != attempt.call_id] if known else ()
@@ -49,7 +49,7 @@ def remember_token_history(recent: RecentTokenHistories, prepared: PreparedCall)
     """Cache the token history that a committed call sampled."""
     if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
         return
-    if prepared.address.origin is Origin.SHADOW:  # no call continues it
+    if prepared.address.origin is Origin.SHADOW:  # no call continues a shadow answer
         return
     nodes = [row[2] for row in prepared.choices]
     meta = parse_response_meta(prepared.row_middle[_META])
@@ -91,4 +91,4 @@ def _remember_issued(memory: CaptureCache, project_id: str, issued_id: str, what
     if known is None:
         memory.issued.put(key, what)
     elif known != what:
-        memory.issued.drop(key)  # given out twice: the store knows that it proves nothing
+        memory.issued.drop(key)  # issued twice, so it is no evidence; the store knows

@@ -4,8 +4,8 @@ Owns: explicit and implicit groups, their owners, the pinned version of a declar
 batches, inside the caller's writing transaction. Refuses: the rows of trajectories
 (`recorder.capture.resolve_trajectory`), and when a group is ready (`recorder.queue.groups.closure`).
 
-A group that a caller names belongs to the caller's key or to none. Several keys may have a group of the same name;
-these share one sequence of numbers. Implicit groups belong to the project.
+A group that a caller names belongs to the caller's key or to none. Several keys may have groups of the same name; these
+share one sequence of numbers. Implicit groups belong to the project.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key,
 
 @dataclass(slots=True)
 class GroupCandidate:
-    """A group that is joined: as it was found, with what the newcomers of this batch add to it."""
+    """A group that new trajectories join: its stored facts, with the members that this batch adds."""
 
     id: str
     external_id: str | None
@@ -49,13 +49,13 @@ class GroupCandidate:
 
 @dataclass(frozen=True, slots=True)
 class _KeyedGroups:
-    """The groups that keys name now, and the highest sequence number of each name, whoever owns the groups."""
+    """The current group of each key, and the highest sequence number of each name over all owners."""
 
     latest: dict[_GroupKey, GroupCandidate] = field(default_factory=dict)
     counted: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def note(self, key: _GroupKey, group: GroupCandidate) -> None:
-        """A key names this group now."""
+        """Make this group the current group of a key."""
         self.latest[key] = group
         self.counted[key[:3]] = group.sequence
 
@@ -63,9 +63,9 @@ class _KeyedGroups:
 def assign_groups(
     ex: Executor, at: float, newcomers: Sequence[NewTrajectory], group_size: int
 ) -> list[tuple[GroupCandidate | None, str | None]]:
-    """Write the group of each new trajectory; return the group that each joined and the version that it is pinned to.
+    """Write the group of each new trajectory; return each trajectory's group and pinned version.
 
-    `group_size`: the most members of a group whose size was not declared.
+    `group_size`: the maximum size of a group whose size was not declared.
     """
     known = _latest_groups(ex, newcomers)
     _count_implicit(ex, known, newcomers, group_size)
@@ -78,7 +78,7 @@ def assign_groups(
 
 
 def group_key(wanted: RequestedTrajectory) -> _GroupKey | None:
-    """The key of the group that a trajectory belongs to; None if it belongs to none."""
+    """Return the key of the group that a trajectory joins, or None if it joins none."""
     if wanted.address_group:
         return wanted.project_id, "explicit", wanted.address_group, wanted.groups_of
     implicit = (wanted.continues and wanted.continued_key) or wanted.implicit_key
@@ -117,9 +117,9 @@ def _note_implicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Seq
 
 
 def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTrajectory], group_size: int) -> None:
-    """The highest sequence number of each implicit key for which this batch opens a group.
+    """Read the highest sequence number of each implicit key for which this batch opens a group.
 
-    The latest open group need not be the last: later ones may have closed while one of its members still runs.
+    The latest open group may not be the last: later groups may have closed while one of its members still runs.
     """
     wanted = Counter(key for n in newcomers if (key := group_key(n.place)) is not None and key[1] == "implicit")
     full: defaultdict[str, list[str]] = defaultdict(list)
@@ -133,7 +133,7 @@ def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTr
 
 
 def _join(known: _KeyedGroups, newcomer: NewTrajectory, group_size: int) -> GroupCandidate | None:
-    """The group that a new trajectory becomes a member of: the latest under its key, or that one's successor."""
+    """Return the group that a new trajectory joins: the latest under its key, or its successor."""
     wanted = newcomer.place
     key = group_key(wanted)
     if key is None:
@@ -153,7 +153,7 @@ def _admits(group: GroupCandidate, after: ExistingTrajectory | None, group_size:
         return False
     if group.members >= (group_size if group.declared_size is None else group.declared_size):
         return False
-    # what comes after an attempt's end is no further attempt of the group that was declared
+    # a continuation of an ended attempt is not another attempt in a declared group
     return after is None or after.group_id != group.id or not group.declared
 
 
@@ -162,7 +162,7 @@ def _opened(key: _GroupKey, wanted: RequestedTrajectory, sequence: int) -> Group
     state, size = GroupState.OPEN, wanted.group_size
     if kind == "explicit":
         return GroupCandidate(new_id("group"), name, None, sequence, state, size, None, None, whose, new=True)
-    # A made-up id: on PostgreSQL two proxies that open the same implicit group meet at its primary key.
+    # A derived id: on PostgreSQL two proxies that open the same implicit group conflict at its primary key.
     made = blake2b(f"{project_id}\0{name}\0{sequence}".encode(), digest_size=16).hexdigest()
     return GroupCandidate("group_" + made, None, name, sequence, state, size, None, None, whose, new=True)
 

@@ -1,6 +1,6 @@
-"""Calls that are running, and writing the long ones to the store as open.
+"""Running calls; those that run long are written to the store as open.
 
-Owns: which calls have begun and not ended, and when one has run long enough to be written. Refuses: the row itself.
+Owns: which calls have begun and not ended, and when a call has run long enough to be written. Refuses: the row itself.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from recorder.messages.calls import RecordedCall
 
 
 class OpenCalls:
-    """The running calls of this process. `show` is called with each that runs longer than `after_s`."""
+    """The running calls of this process. It calls `show` with each call that runs longer than `after_s`."""
 
     def __init__(self, after_s: float, show: Callable[[RecordedCall], Awaitable[None]]) -> None:
         self._after_s = after_s
         self._show = show
         self._turns: dict[str, RecordedCall] = {}
-        self._due: deque[tuple[float, str]] = deque()  # by time: every call waits equally long
+        self._due: deque[tuple[float, str]] = deque()  # in order of time, because every call waits equally long
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -28,28 +28,28 @@ class OpenCalls:
         return call_id in self._turns
 
     def start(self) -> None:
-        """Start to watch."""
+        """Start watching."""
         self._task = asyncio.get_running_loop().create_task(self._watch(), name="recorder-open-rows")
 
     async def stop(self) -> None:
-        """Stop to watch; calls that still run stay as they are shown."""
+        """Stop watching; rows of running calls are not changed."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     def turns(self) -> Iterator[RecordedCall]:
-        """The calls that are running now, as they began."""
+        """Yield the running calls, as they were when they began."""
         return iter(tuple(self._turns.values()))
 
     def begin(self, turn: RecordedCall) -> None:
-        """A call began."""
+        """Note that a call began."""
         self._turns[turn.call_id] = turn
         self._due.append((asyncio.get_running_loop().time() + self._after_s, turn.call_id))
         self._some.set()
 
     def end(self, call_id: str) -> None:
-        """A call ended."""
+        """Note that a call ended."""
         self._turns.pop(call_id, None)
 
     async def _watch(self) -> None:

@@ -1,8 +1,8 @@
 """The recorder of a proxy process: opens trajectories at their addresses and commits calls in batches.
 
 Owns: the writer's life cycle, opening and closing trajectories, a call from its beginning to its commit, and the token
-histories kept for the next call. Refuses: attribution (`recorder.capture.resolver`), wire formats, routing, and what
-happens when a commit fails: the caller decides that.
+histories cached for the next call. Refuses: attribution (`recorder.capture.resolver`), wire formats, routing, and what
+happens if a commit fails (the caller decides).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """Counts since the start, and what waits now."""
+    """Counts since the start, and the current queue."""
 
     queued_turns: int
     queued_bytes: int
@@ -51,14 +51,14 @@ class RecorderStats:
     committed_turns: int
     failed_commits: int
     unrecorded_turns: int  # calls that could not be written
-    alarms: int  # times that nothing could be recorded
+    alarms: int  # how often recording stopped
 
 
 class Recorder:
-    """One per proxy process. `start()` before the first call, `stop()` drains.
+    """One per proxy process. Call `start()` before the first call; `stop()` drains.
 
-    `backend`: the write backend; default: the fastest that the database allows. `process`: this process's name, if a
-    lease shows that it is running (`recorder.queue.leases`), so that its open calls are closed after its death.
+    `backend`: the write backend; by default the fastest for the database. `process`: this process's name, if a lease
+    shows that it is running (`recorder.queue.leases`), so that the sweep closes its open calls after its death.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Recorder:
             self._checkpoints.start()
 
     async def stop(self) -> None:
-        """Commit what is queued, then stop. Calls that still run stay open in the store."""
+        """Commit the queue, then stop. Calls that still run stay open in the store."""
         await self._running.stop()
         await self._writer.stop()
         await self._standing.stop()
@@ -99,7 +99,7 @@ class Recorder:
         await self._backend.stop()
 
     def stats(self) -> RecorderStats:
-        """For /metrics."""
+        """Return the figures for /metrics."""
         counts = self._writer.counts
         return RecorderStats(
             queued_turns=counts.queued_turns,
@@ -112,7 +112,7 @@ class Recorder:
         )
 
     def trouble(self) -> str | None:
-        """Why nothing can be recorded now; None where nothing is known to be wrong."""
+        """Why nothing can be recorded now; None if no problem is known."""
         return self._standing.why()
 
     # --- trajectories
@@ -128,9 +128,9 @@ class Recorder:
     ) -> TrajectoryRef:
         """Find or create the trajectory that `address` names: by trajectory id, or a new member of a named group.
 
-        A sealed one is continued by a new one. The ref's `version_id` is the pin in force: a declared group's, else
-        the trajectory's own; `offered_version` becomes the pin where there is none yet. Raises StoreUnavailable, and
-        NotOwn where another key made it.
+        A sealed trajectory is continued by a new one. The ref's `version_id` is the pinned version: of a declared
+        group, else of the trajectory. `offered_version` is pinned if there is none yet. Raises StoreUnavailable, and
+        NotOwner if the trajectory belongs to another key.
         """
         if address.trajectory is not None:
             known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
@@ -166,7 +166,7 @@ class Recorder:
     def new_trajectory(
         self, address: Address, offered_version: str | None, session: str | None = None
     ) -> TrajectoryRef:
-        """A new trajectory without an external id, pinned to `offered_version`. Its first call writes its row."""
+        """Make a new trajectory without an external id, pinned to `offered_version`. Its first call writes the row."""
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )
@@ -183,16 +183,16 @@ class Recorder:
     # --- token histories
 
     def keep_pasts(self, max_bytes: int) -> None:
-        """Keep the tokens of what is sampled from now on in memory, so that `past` seldom asks the store."""
+        """Cache the token histories of choices sampled from now on, so that `past` rarely queries the store."""
         self._pasts.max_bytes = max_bytes
 
     async def past(
         self, project_id: str, parent: ParentCall, messages: Sequence[Message]
     ) -> tuple[TokenHistory, int | None] | None:
-        """The exact tokens up to and including a sampled choice, and the index of its message in `messages`.
+        """Return the exact tokens up to and including a sampled choice, and the index of its message in `messages`.
 
-        The index is None if the conversation up to there was edited and is not the one that the choice was sampled in.
-        Returns None if no such choice is stored. Raises StoreUnavailable, CorruptRecord.
+        The index is None if the conversation up to the choice was edited since it was sampled. Returns None if no such
+        choice is stored. Raises StoreUnavailable, CorruptRecord.
         """
         past = self._pasts.get(parent) or await self._backend.read(lambda ex: pasts.load_token_history(ex, parent))
         if past is None:
@@ -213,16 +213,16 @@ class Recorder:
     async def commit(self, turn: RecordedCall) -> None:
         """Write an ended call. Returns when it is durable; raises StoreUnavailable if it is not.
 
-        How long to wait is the caller's policy (`asyncio.timeout`): the writer continues and may still commit.
-        `address.done` closes the trajectory in the same transaction, unless the call failed, because the client may
-        retry it.
+        The caller decides how long to wait (`asyncio.timeout`); after a timeout the writer continues and may still
+        commit. `address.done` closes the trajectory in the same transaction, unless the call failed, because the client
+        may retry it.
         """
         self._running.end(turn.call_id)
         while not await self._committed(turn):
             pass
 
     async def _committed(self, turn: RecordedCall) -> bool:
-        """Write an ended call; False if something was deleted meanwhile and the call has to be prepared again."""
+        """Write an ended call; False if something was deleted meanwhile and the call must be prepared again."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
@@ -239,9 +239,9 @@ class Recorder:
         return True
 
     async def show(self, turn: RecordedCall) -> None:
-        """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.
+        """Write a running call (state OPEN) now and not only after it has run long. Raises StoreUnavailable.
 
-        How it ends is written by `commit`, as ever.
+        `commit` writes how it ends, as for every call.
         """
         while not await self._shown(turn):
             pass
@@ -261,7 +261,7 @@ class Recorder:
         state: TrajectoryState = TrajectoryState.COMPLETED,
         reason: str = "closed",
     ) -> None:
-        """Close a trajectory behind its queued calls. Closing a closed one does nothing. Raises NotFound."""
+        """Close a trajectory after its queued calls. Does nothing if it is closed. Raises NotFound."""
         ref = TrajectoryRef(trajectory_id, None)
         if trajectory_id not in self._memory.unwritten:
             known = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
@@ -292,7 +292,7 @@ class Recorder:
             job = await self._job(turn, None)
             if turn.call_id in self._running:
                 self._writer.submit(job)
-        # A boundary: the task must survive any error of one call, or no long call is ever written as open again.
+        # The task must survive any error of one call; otherwise no long call would be written as open again.
         except Exception as e:  # noqa: BLE001
             self._unseen(logging.WARNING, "call %s is running but could not be written as open: %s", turn.call_id, e)
 
@@ -313,7 +313,7 @@ class Recorder:
     ) -> str | None:
         if address.group is not None or address.purpose is Purpose.NONE:
             return None
-        # another provider's model has no alias: its trajectories are compared with one another
+        # another provider's model has no alias; its trajectories are compared with each other
         whose = alias_id or f"model:{request.model}"
         return content_hashes.implicit_group_key(
             key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
@@ -326,7 +326,7 @@ class Recorder:
 
 
 async def _unless_stale(done: asyncio.Future[None]) -> bool:
-    """Wait for a write; False if something was deleted meanwhile and it has to be prepared again."""
+    """Wait for a write; False if something was deleted meanwhile and it must be prepared again."""
     try:
         await done
     except StalePreparation:

@@ -30,10 +30,9 @@ from recorder.store.write_backends import Executor
 def resolve_trajectories(
     ex: Executor, at: float, places: Sequence[RequestedTrajectory], group_size: int
 ) -> list[TrajectoryRef]:
-    """The trajectory of each request, in order: found open, or created. `at` is the database's clock.
+    """Return the open trajectory of each request, in order, found or created. `at`: the database's time.
 
-    `group_size` as in `assign_groups`. One that another key owns is returned as it is and not changed: its `made_by`
-    says so.
+    `group_size` as in `assign_groups`. A trajectory of another key is returned unchanged: see its `made_by`.
     """
     if not places:
         return []
@@ -62,7 +61,7 @@ def resolve_trajectories(
 def _first_of_each(
     places: Sequence[RequestedTrajectory], found: Mapping[PlaceKey, ExistingTrajectory]
 ) -> dict[PlaceKey, RequestedTrajectory]:
-    """The request that counts at each address: the first that names it, if it may continue there."""
+    """Return the request that counts at each address: the first one for it, if that may continue there."""
     first: dict[PlaceKey, RequestedTrajectory] = {}
     for wanted in reversed(places):
         key = trajectory_key(wanted)
@@ -80,10 +79,10 @@ def continue_sealed(
     version_of: Callable[[str], Any],
     group_size: int,
 ) -> dict[str, TrajectoryRef]:
-    """Where calls of sealed trajectories continue: the open continuation at the same address, or a new one.
+    """Return where calls of sealed trajectories continue: the open continuation at the same address, or a new one.
 
-    `asked` are the requested trajectories: an id without a row (its creation never committed) is created from them,
-    without its address if another key's trajectory is there now. `version_of` is the version that the call ran on.
+    `asked` are the requested trajectories. An id without a row (its creation never committed) is created from them,
+    without its address if a trajectory of another key has that address now. `version_of`: the version of the call.
     """
     rows = {row.id: row for row in map(ExistingTrajectory._make, ex.all(BY_IDS, ids=list(sealed)))}
     wanted = {id_: _after(rows[id_], asked(id_), version_of(id_)) if id_ in rows else asked(id_) for id_ in sealed}
@@ -98,7 +97,7 @@ def continue_sealed(
 
 
 def _newest_at(ex: Executor, places: Sequence[RequestedTrajectory]) -> dict[PlaceKey, ExistingTrajectory]:
-    """The newest trajectory at each address, by sequence."""
+    """Return the newest trajectory at each address, by sequence."""
     newest: dict[PlaceKey, ExistingTrajectory] = {}
     for project_id, of_project in group_by_project(places):
         group_parts, ids = {p.address_group for p in of_project}, {p.external_id for p in of_project}
@@ -111,7 +110,7 @@ def _newest_at(ex: Executor, places: Sequence[RequestedTrajectory]) -> dict[Plac
 def _newcomer(wanted: RequestedTrajectory, sealed: ExistingTrajectory | None) -> NewTrajectory:
     if sealed is None:
         return NewTrajectory(wanted, 0, None)
-    # a continuation keeps the owner of the trajectory that it continues, and so does the group that it joins
+    # a continuation, and the group that it joins, keep the owner of the continued trajectory
     groups_of = (wanted.groups_of and sealed.made_by) or wanted.groups_of
     more = replace(wanted, continues=sealed.id, made_by=sealed.made_by, groups_of=groups_of)
     return NewTrajectory(more, sealed.sequence + 1, sealed)
@@ -161,7 +160,7 @@ def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: Group
 
 
 def _pin(ex: Executor, found: Sequence[tuple[ExistingTrajectory, RequestedTrajectory]]) -> None:
-    """The first call of a trajectory that was made beforehand (an attempt of a campaign) pins it."""
+    """Pin trajectories that existed before their first call (attempts of campaigns) to that call's version."""
     loose = [(row, wanted) for row, wanted in found if row.version_id is None or row.alias_id is None]
     pins = [(row, wanted, _pinned(row, wanted.offered_version)) for row, wanted in loose]
     declared = {row.group_id: version for row, _, version in pins if row.declared and row.group_version_id is None}
@@ -172,9 +171,9 @@ def _pin(ex: Executor, found: Sequence[tuple[ExistingTrajectory, RequestedTrajec
 def _adopt(
     ex: Executor, at: float, found: Sequence[tuple[ExistingTrajectory, RequestedTrajectory]], group_size: int
 ) -> dict[str, GroupCandidate]:
-    """The groups of trajectories that a tool call has opened: what a group is made of comes with the first model call.
+    """Assign groups to trajectories that a tool call opened, at their first model call; return them by trajectory.
 
-    An explicit group has its row already and learns its alias; an implicit one is joined now. By trajectory.
+    An explicit group has its row already and gets its alias; an implicit one is joined now.
     """
     bare = [(row, wanted) for row, wanted in found if row.alias_id is None and wanted.alias_id is not None]
     ex.many(sql.NAME_GROUPS, [(wanted.alias_id, row.group_id) for row, wanted in bare if row.group_id is not None])

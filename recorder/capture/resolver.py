@@ -1,8 +1,8 @@
 """Attribute a call to its trajectory by what this process and the store know.
 
-Owns: one method per kind of evidence; where calls of an ended trajectory continue; and caches for attribution alone:
-choices assigned to running calls, traces. A caller (`access`) is given its own trajectories only. Refuses: the order of
-evidence (the proxy decides), creating a trajectory, and writing (`recorder.capture.recorder`).
+Owns: one method per kind of evidence; where calls of an ended trajectory continue; and caches used only for
+attribution: choices assigned to running calls, and traces. A caller gets its own trajectories only. Refuses: the order
+of evidence (the proxy decides), creating a trajectory, and writing (`recorder.capture.recorder`).
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class TrajectoryResolver:
         traces: Iterable[str] = (),
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """Attribute a call by its history, to the trajectory that sampled the end of it. No I/O without a history.
+        """Attribute a call to the trajectory that sampled the end of its history. No I/O without a history.
 
-        `names` are sessions that the call names loosely, each with its source: they distinguish equal trajectories.
-        `traces` only choose among those that stay equal.
+        `names` are session names in the call that are only hints, each with its source: they distinguish equal
+        trajectories. `traces` only choose among those that are still equal.
         """
         if not has_answer(messages):
             return NOTHING_FOUND
@@ -116,7 +116,7 @@ class TrajectoryResolver:
         sub_agent: bool = False,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution | None:
-        """Attribute a call within a session; `trajectory` is None for a new trajectory of it (source "session").
+        """Attribute a call within a session. `trajectory` is None for a new one of the session (source "session").
 
         Returns None if too many trajectories share the session's name.
         """
@@ -161,15 +161,16 @@ class TrajectoryResolver:
         return NOTHING_FOUND
 
     def run_of_trace(self, project_id: str, trace: str, whose: KeyAccess = ANYBODY) -> str | None:
-        """The id of the one trajectory that all attributed calls of a trace or span belong to, once it has a row."""
+        """Return the id of the only trajectory of a trace's or span's attributed calls, once it has a row, or None."""
         home = self._memory.traces.get((project_id, whose.key, trace))
         return home if home and home not in self._memory.unwritten else None
 
     def note_traces(
         self, project_id: str, traces: Iterable[str], trajectory_id: str, whose: KeyAccess = ANYBODY
     ) -> None:
-        """Note that a call of these traces and spans was attributed. One with calls of several trajectories is ignored
-        from then on.
+        """Note that a call of these traces and spans was attributed.
+
+        From then on, a trace or span with calls of several trajectories is ignored.
         """
         for trace in traces:
             key = (project_id, whose.key, trace)
@@ -177,7 +178,7 @@ class TrajectoryResolver:
             self._memory.traces.put(key, trajectory_id if known in (None, trajectory_id) else "")
 
     async def parent_in(self, trajectory: TrajectoryRef, messages: Sequence[Message]) -> ParentCall | None:
-        """The sampled choice of `trajectory` that a conversation continues. No I/O if this process wrote it."""
+        """Return the sampled choice of `trajectory` that a conversation continues. No I/O if this process wrote it."""
         if not has_answer(messages):
             return None
         project_id = await self._project_of(trajectory)
@@ -197,7 +198,7 @@ class TrajectoryResolver:
     async def answered(
         self, project_id: str, response_id: str, whose: KeyAccess = ANYBODY
     ) -> tuple[ParentCall, TrajectoryRef] | None:
-        """The sampled choice of one of Hone's response ids, and the trajectory in which calls continue it."""
+        """Return the sampled choice of a response id of Hone, and the trajectory in which calls continue it."""
         for issued in await self._stand_for(project_id, [response_id], whose):
             return issued.choice, await self._going_on(issued.trajectory_id, whose)
         return None
@@ -211,7 +212,7 @@ class TrajectoryResolver:
         whose: KeyAccess,
         within: Callable[[TrajectoryRef], bool] = lambda _: True,
     ) -> Resolution | None:
-        """What an SDK sends again: the one attempt at it that was not answered. What was answered may be another's."""
+        """Find the one unanswered request that an SDK's retry repeats. An answered one may be another client's."""
         attempts = self._attempts_at(project_id, request.body_hash, whose) if request.retry_count > 0 else ()
         known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
         attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
@@ -221,12 +222,10 @@ class TrajectoryResolver:
             return Resolution("retry", confidence, attempt.parent, await self._current(attempt.trajectory, whose))
         if not known or has_answer(request.messages):
             return None
-        return Resolution(
-            "retry", Confidence.AMBIGUOUS, None, None
-        )  # its trajectory cannot be determined: it joins none
+        return Resolution("retry", Confidence.AMBIGUOUS, None, None)  # ambiguous: the call joins no trajectory
 
     def _attempts_at(self, project_id: str, body_hash: bytes, whose: KeyAccess) -> list[RetryCandidate]:
-        """Earlier requests with this body by this key, and those of trajectories without an owner."""
+        """Return earlier requests with this body, of this key and of trajectories without an owner."""
         of = {"", whose.key}
         return [a for key in of for a in self._memory.attempts.get((project_id, key, body_hash)) or ()]
 
@@ -235,9 +234,9 @@ class TrajectoryResolver:
     ) -> Resolution | None:
         issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages), whose)
         if len({i.trajectory_id for i in issued}) != 1:
-            return None  # none that Hone issued, or of several trajectories: no evidence
+            return None  # no issued id, or ids of several trajectories: no evidence
         if not lineage.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
-            return None  # a text that Hone sampled, verbatim: its history decides, not what it mentions
+            return None  # a text that Hone sampled, verbatim: the history decides, not the ids in it
         home = issued[0].trajectory_id
         parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
         confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
@@ -285,7 +284,7 @@ class TrajectoryResolver:
         )
 
     async def _stand_for(self, project_id: str, ids: Sequence[str], whose: KeyAccess = ANYBODY) -> list[IssuedId]:
-        """The caller's own sampled choices (and their trajectories) that issued ids stand for, where there are any."""
+        """Return the caller's sampled choices (and their trajectories) for which these ids were issued."""
         ids = [content_hashes.issued_id_key(id_) for id_ in ids]
         remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
         known = {id_: IssuedId(*what) for id_, what in remembered.items() if what is not None}
@@ -297,10 +296,10 @@ class TrajectoryResolver:
     async def _told_in(
         self, project_id: str, trajectory_id: str, messages: Sequence[Message], ends: Sequence[bytes]
     ) -> ParentCall | None:
-        """The deepest sampled choice of a trajectory that a conversation repeats, verbatim or as a client retold it.
+        """Return the deepest sampled choice of a trajectory that a conversation repeats, verbatim or in another form.
 
-        Only its last answers may be retold (`lineage.last_answers`): what was retold earlier was recorded as it
-        was sent.
+        Only the last answers may have another form (`lineage.last_answers`): earlier ones were recorded in the form
+        in which the client sent them.
         """
         if (known := self._memory.leaves.get((trajectory_id, ends[0]))) is not None:
             return known
@@ -319,7 +318,7 @@ class TrajectoryResolver:
         return ParentCall(best.call_id, best.choice) if best is not None else None
 
     async def _leaf_in(self, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:
-        """The deepest sampled choice of a trajectory, or of one that it continues, among the ends of a conversation."""
+        """Return the deepest sampled choice among `ends`, of a trajectory or of one that it continues."""
         known = self._memory.leaves.get((trajectory_id, ends[0])) if ends else None
         if known is not None or not ends:
             return known
@@ -337,7 +336,7 @@ class TrajectoryResolver:
         return ref if ref.id in self._memory.unwritten else await self._going_on(ref.id, whose)
 
     async def _going_on(self, trajectory_id: str, whose: KeyAccess) -> TrajectoryRef:
-        """The trajectory in which calls of this one continue now: itself while it is open, else its continuation."""
+        """Return the trajectory in which calls of this one continue: itself while it is open, else its continuation."""
         moved = self._memory.moved.get(trajectory_id)
         known = self._memory.refs.get(moved.id if moved is not None else trajectory_id)
         if known is not None:
@@ -352,7 +351,7 @@ class TrajectoryResolver:
         if found.state is TrajectoryState.OPEN:
             remember_ref(self._memory, found.project_id, found.ref)
             return found.ref
-        # An addressed one is continued at its address when the call is written; one without an address here.
+        # A trajectory with an address is continued when the call is written; one without an address is continued here.
         if found.ref.external_id is not None:
             return found.ref
         ref = replace(found.ref, id=new_id("traj"), group_id=None, version_id=None)
@@ -362,15 +361,15 @@ class TrajectoryResolver:
 
 
 def _unanswered(attempts: Sequence[RetryCandidate], retry_count: int) -> RetryCandidate | None:
-    """The one of equal requests, ordered by their retry counts, that an SDK can mean by a retry with this count.
+    """Return the one of equal requests (in order of retry counts) that a retry with this count can repeat, or None.
 
-    A stray retry, which got a trajectory of its own, may have answered any that had been retried less often: those
-    count as ambiguous.
+    A stray retry, which got its own trajectory, may have answered any request with a lower count, so those are
+    ambiguous.
     """
     last = {a.trajectory.id: a for a in attempts}
     first = {a.trajectory.id: a for a in reversed(attempts)}
     stray = max((a.retry_count for a in first.values()), default=0)
-    # an SDK counts: a request that was retried as often already is another client's
+    # SDKs count their retries: a request with the same count belongs to another client
     broken = [a for a in last.values() if not a.complete and a.retry_count < retry_count]
     return broken[0] if len(broken) == 1 and broken[0].retry_count >= stray else None
 

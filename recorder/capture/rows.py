@@ -1,7 +1,7 @@
 """Convert a call to rows of the store, before the transaction begins.
 
 Owns: the order of columns, and which messages, blobs and tokens of a call are new. Refuses: SQL, and the call's
-trajectory: it may turn out to be sealed, so the row of the call itself is made last (`call_row`).
+trajectory: that may be sealed by then, so the call's own row is made last (`call_row`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from recorder.messages.trainability import untrainable_reason
 from recorder.states import CallKind, CallState, Confidence
 
 Row = tuple[Any, ...]
-ROW_BYTES = 2048  # of a prepared call's ids, numbers and objects, roughly
+ROW_BYTES = 2048  # approximate size of a prepared call's ids, numbers and objects
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceLeaf:
-    """What the process remembers of a sampled choice once it is committed."""
+    """The facts of a sampled choice that the process caches after its commit."""
 
     parent: ParentCall
     node: bytes | None
@@ -53,7 +53,7 @@ class PreparedCall:
     alias_id: str | None
     version_id: str | None
     address: Address
-    trajectory: TrajectoryRef  # as attributed; it may turn out to be sealed
+    trajectory: TrajectoryRef  # as attributed; it may be sealed when the call is written
     parent: ParentCall | None
     body_hash: bytes
     retry_count: int
@@ -70,13 +70,13 @@ class PreparedCall:
     prompt: bytes | None  # packed ids
     prompt_hashes: bytes
     row_middle: Row  # the call's columns between trajectory and prompt
-    row_end: Row  # and those behind the prompt
+    row_end: Row  # and those after the prompt
     size_bytes: int
-    deletions: int  # `CaptureCache.deletions` then: if it differs, rows omitted here may not be in the store
+    deletions: int  # `CaptureCache.deletions` at preparation: if it differs, omitted rows may be missing
 
 
 def json_text(value: object) -> str:
-    """`value` as JSON, in the order it has."""
+    """Return `value` as JSON, with its order of keys."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:  # integers beyond 64 bits, lone surrogates
@@ -88,8 +88,9 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
-    """Everything about a call that does not depend on its trajectory. Raises RecorderError for values that no row can
-    hold.
+    """Prepare everything about a call that does not depend on its trajectory.
+
+    Raises RecorderError for values that no row can hold.
     """
     try:
         return _prepare(turn, key, memory)
@@ -155,7 +156,7 @@ def _tool_requests(turn: RecordedCall, key: bytes) -> list[Row]:
 def _leaf_choice(turn: RecordedCall) -> int | None:
     if turn.state is not CallState.COMPLETE or turn.turn_kind is not CallKind.MAIN:
         return None
-    if turn.attribution.confidence is Confidence.HINT:  # perhaps another trajectory's: not what this one is judged by
+    if turn.attribution.confidence is Confidence.HINT:  # it may belong to another trajectory: the judge must not see it
         return None
     return min((choice.index for choice in turn.choices), default=None)
 
@@ -204,7 +205,7 @@ class _RowBuilder:
     def messages(self, messages: Sequence[Message], redacted: Collection[int]) -> bytes | None:
         chain = self._memory.take_chain(self._key, messages)
         known = len(chain)
-        # a node is written with all above it, so the last known one ends the search
+        # a node is written with all its ancestors, so the last known one ends the search
         while known and chain[known - 1] not in self._memory.nodes:
             known -= 1
         for depth in range(known, len(chain)):
@@ -284,10 +285,10 @@ def _size(choice: Row) -> int:
 
 
 def call_row(prepared: PreparedCall, trajectory_id: str, parent_hashes: bytes) -> Row:
-    """The row of the call, in the order of the schema's columns.
+    """Return the row of the call, in the order of the schema's columns.
 
-    `parent_hashes` are the block hashes of the parent's prompt and sampled ids: what the prompt shares with these is
-    not stored again.
+    `parent_hashes` are the block hashes of the parent's prompt and sampled ids. Blocks that the prompt shares with them
+    are not stored again.
     """
     length = shared = delta = hashes = None
     if prepared.prompt is not None:

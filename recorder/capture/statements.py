@@ -1,4 +1,4 @@
-"""The SQL of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
+"""The SQL of the hot path, compiled once. Rows have their parameters in the order of `Statement.names`.
 
 Refuses: deciding when a statement runs (`recorder.capture.resolve_trajectory`, `recorder.capture.batch`), and queries
 of attribution (`recorder.capture.lookups.statements`).
@@ -53,7 +53,7 @@ def _insert_issued(dialect: Any) -> Any:
 
 
 NOW: Final = Statement(select(now()))
-# The clock, and what projects have seen: locked together with other writers, and not with a deletion (PostgreSQL).
+# The clock, and the projects' numbers of deletions: a lock shared with other writers, not with a deletion (PostgreSQL).
 NOW_AND_DELETIONS: Final = Statement(
     select(now(), projects.c.id, projects.c.deletions)
     .where(projects.c.id.in_(bindparam("projects", expanding=True)))
@@ -77,7 +77,7 @@ INSERT_TOOL_CALLS: Final = insert_into(tool_calls)
 INSERT_GROUPS: Final = insert_into(groups)
 INSERT_TRAJECTORIES: Final = insert_into(trajectories)
 
-# The row of a call that was shown as open gives way to the ended call. The sweep may have taken it for lost meanwhile.
+# The ended call replaces the row that was written while it was open. The sweep may have marked it as lost meanwhile.
 DELETE_OPEN_CALLS: Final = Statement(
     delete(calls).where(
         calls.c.id == bindparam("call"),
@@ -110,7 +110,7 @@ TRAJECTORY_STATES: Final = Statement(
     select(trajectories.c.id, trajectories.c.state).where(trajectories.c.id.in_(bindparam("ids", expanding=True)))
 )
 
-# Which of some trajectories that have no row had one.
+# Which of some trajectories without a row were deleted.
 DELETED: Final = Statement(
     select(ledger.c.object_id).where(
         equals_literal(ledger.c.object_kind, "trajectory"),
@@ -119,7 +119,7 @@ DELETED: Final = Statement(
     )
 )
 
-# --- placing trajectories and groups
+# --- trajectories and groups
 
 _GROUP = (
     groups.c.id,
@@ -132,13 +132,13 @@ _GROUP = (
     groups.c.version_id,
     groups.c.made_by,
 )
-# Locked (PostgreSQL): two that join one group must see each other.
+# Locked (PostgreSQL): two transactions that join one group must see each other.
 EXPLICIT_GROUPS: Final = Statement(
     select(*_GROUP)
     .where(groups.c.project_id == bindparam("project"), groups.c.external_id.in_(bindparam("keys", expanding=True)))
     .with_for_update()
 )
-# Groups are locked before their members (see `closing.lock_groups_of`): here before the batch touches a trajectory.
+# Groups are locked before their members (see `closure.lock_groups_of`): here before the batch touches a trajectory.
 LOCK_GROUPS: Final = Statement(
     select(groups.c.id).where(groups.c.id.in_(bindparam("ids", expanding=True))).order_by(groups.c.id).with_for_update()
 )

@@ -1,7 +1,7 @@
 """Tool calls through the gateway: find the model call that requested each, and record them.
 
-Owns: the choice among pending requests (`choose_request`), and the place of a call whose caller stated one. Refuses:
-MCP, and guessing: if several trajectories wait for the same tool call, it belongs to none of them.
+Owns: the choice among pending requests (`choose_request`), and the trajectory of a call whose caller named one.
+Refuses: MCP, and guessing: if several trajectories wait for the same tool call, it is assigned to none of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallAttribution:
-    """Which run and which request a tool call belongs to, and how that is known."""
+    """The trajectory and the request of a tool call, and the evidence."""
 
     source: str  # path, key, header, traceparent, trace, arguments, none
     confidence: Confidence
@@ -51,14 +51,14 @@ class ToolCallAttribution:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One tool call, ended: everything that is written about it."""
+    """One ended tool call: everything that the recorder writes about it."""
 
     id: str
     project_id: str
     joined: ToolCallAttribution
     server: str | None
-    name: str  # as the agent called it
-    tool: str  # as its server calls it
+    name: str  # the name that the agent used
+    tool: str  # the name on its server
     arguments: Mapping[str, Any]
     outcome: ToolOutcome
     result: Mapping[str, Any] | None
@@ -69,7 +69,7 @@ class ToolCall:
 
 
 def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequest | None]:
-    """The one of the equal pending requests that a call answers: the first, or None if several trajectories wait."""
+    """Return which of the equal pending requests a call answers: the first, or None if several trajectories wait."""
     if not waiting:
         return Confidence.NEW, None
     if len({asked.trajectory_id for asked in waiting}) > 1:
@@ -78,7 +78,7 @@ def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequ
 
 
 class ToolCalls:
-    """The recorder's half of the gateway. One a recorder."""
+    """The recorder's part of the gateway. One per recorder."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class ToolCalls:
         confidence: Confidence = Confidence.STATED,
         whose: KeyAccess = ANYBODY,
     ) -> ToolCallAttribution:
-        """Find the request that a call answers: in the trajectory `stated` (an id), else in any of the caller's own, if
-        certain.
+        """Find the request that a call answers: in the trajectory `stated` (an id), else in the caller's trajectories.
 
-        The request is taken: no other call of this process gets it, unless `release` returns it.
+        Without `stated`, only a certain match counts. The request is reserved: no other call of this process gets it,
+        unless `release` returns it.
         """
         waiting = await self._waiting(project_id, name, arguments, stated, whose)
         found, asked = choose_request(waiting)
@@ -121,14 +121,14 @@ class ToolCalls:
         return ToolCallAttribution("arguments", found, asked.trajectory_id, asked)
 
     def release(self, joined: ToolCallAttribution) -> None:
-        """The call did not answer its request: the same call comes again."""
+        """Return the request, because the call did not answer it: the same call will be repeated."""
         if joined.asked is not None:
             self._memory.tools.drop((joined.asked.call_id, joined.asked.choice, joined.asked.position))
 
     async def run_at(self, project_id: str, address: Address) -> str:
-        """The id of the newest trajectory at an address, ended or not; where there is none, one is opened.
+        """Return the id of the newest trajectory at an address, ended or not; without one, open one.
 
-        Raises NotOwn where another key made it.
+        Raises NotOwner if it belongs to another key.
         """
         assert address.trajectory is not None
         known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
@@ -139,12 +139,12 @@ class ToolCalls:
         if found is not None:
             return require_owner(_ref(found), address).id
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
-        # Not remembered: the first model call is to give it its alias, its version and its group.
+        # Not cached, because its first model call sets its alias, version and group.
         self._writer.submit(TrajectoryJob(place, done, remembered=False))
         return require_owner(await done, address).id
 
     async def ended(self, project_id: str, addresses: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
+        """Return those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
         groups, ids = {group for group, _ in addresses}, {trajectory for _, trajectory in addresses}
         values = {"project": project_id, "groups": sorted(groups), "ids": sorted(ids)}
         found = await self._backend.read(lambda ex: ex.all(AT_ADDRESSES, **values))
@@ -152,7 +152,7 @@ class ToolCalls:
         return {a for a in addresses if states.get(a, TrajectoryState.OPEN) != TrajectoryState.OPEN}
 
     async def commit(self, call: ToolCall) -> None:
-        """Write a tool call; returns when it is durable, raises StoreUnavailable where it is not."""
+        """Write a tool call. Returns when it is durable; raises StoreUnavailable if it is not."""
         if call.outcome is ToolOutcome.INPUT_REQUIRED:
             self.release(call.joined)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -174,7 +174,7 @@ class ToolCalls:
     async def _waiting(
         self, project_id: str, name: str, arguments: Any, home: str | None, whose: KeyAccess
     ) -> list[ToolRequest]:
-        # requests are kept as they were redacted, so a call is looked for in the same words
+        # stored requests are redacted, so the call's arguments are redacted before the search
         wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._backend.read(

@@ -1,6 +1,6 @@
-"""Values for trajectories at the recorder's boundary: one that a call requests, one that exists, one to be created.
+"""Values for trajectories at the recorder's boundary: requested by a call, existing, or to be created. Pure.
 
-Owns: these three, when two addresses are the same, and who may continue at one. Pure. Refuses: finding and creating
+Owns: these three, when two addresses are the same, and who may continue at an address. Refuses: finding and creating
 (`recorder.capture.resolve_trajectory`), groups (`recorder.capture.group_assignment`).
 """
 
@@ -19,14 +19,14 @@ PlaceKey = tuple[str, str, str | None] | str  # an address, or the id of the row
 
 @dataclass(frozen=True, slots=True)
 class RequestedTrajectory:
-    """A trajectory that a call asks for. `trajectory_id` is the id of its row if one has to be made."""
+    """A trajectory that a call requests. `trajectory_id`: the id of its row if one must be created."""
 
     trajectory_id: str
     project_id: str
     alias_id: str | None
     address_group: str  # the group part of the address, or ""
     external_id: str | None
-    implicit_key: str | None  # None: its group is the explicit one, or it has none
+    implicit_key: str | None  # None: its group is explicit, or it has none
     group_size: int | None
     purpose: str
     origin: str
@@ -80,7 +80,7 @@ class NewTrajectory:
 
 
 def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
-    """The trajectory at an address, for the caller that named it. Raises NotOwner if it belongs to another key."""
+    """Return the trajectory at an address that a caller named. Raises NotOwner if it belongs to another key."""
     if not address.whose.may_name(ref.made_by):
         named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
         raise NotOwner(
@@ -90,13 +90,13 @@ def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
 
 
 def trajectory_key(wanted: RequestedTrajectory) -> PlaceKey:
-    """What two requests for one trajectory share: the address, or the id of the row to create."""
+    """Return the key that requests for one trajectory share: the address, or the id of the row to create."""
     if wanted.external_id is None:
         return wanted.trajectory_id
     return wanted.project_id, wanted.address_group, wanted.external_id
 
 
 def group_by_project(places: Iterable[RequestedTrajectory]) -> Iterable[tuple[str, list[RequestedTrajectory]]]:
-    """Places by project: a statement looks for those of one."""
+    """Group requested trajectories by project, because a statement reads one project."""
     ordered = sorted(places, key=lambda p: p.project_id)
     return [(project_id, list(of)) for project_id, of in groupby(ordered, key=lambda p: p.project_id)]

@@ -1,7 +1,7 @@
 """The writer: one background task per process that commits queued jobs in batches.
 
-Owns: the queue and its limit in bytes, batches, what happens when one fails, and what is cached after a commit.
-Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its call could not be written.
+Owns: the queue and its limit in bytes, batches, failed batches, and what is cached after a commit. Refuses: statements
+(`recorder.capture.batch`), attribution, and what a caller does if its call could not be written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recorder.store.schema import groups, trajectories
 from recorder.store.sql import refused_table
 from recorder.store.write_backends import Executor, Row, WriteBackend
 
-RACES = 5  # so often is a commit tried that another process's kept from being written
+RACES = 5  # how often a commit is tried that conflicts with another process's commit
 
 _FOUND_BEFORE_MADE: Final = (groups.name, trajectories.name)
 
@@ -47,18 +47,18 @@ class CallJob:
     """A call to write; with state OPEN, the row of a running call."""
 
     prepared: PreparedCall
-    place: RequestedTrajectory | None  # where its trajectory had no row when it was queued
+    place: RequestedTrajectory | None  # set if its trajectory had no row when it was queued
     done: asyncio.Future[None] | None
 
     @property
     def size_bytes(self) -> int:
-        """What it holds in memory."""
+        """Its approximate size in memory."""
         return self.prepared.size_bytes
 
 
 @dataclass(slots=True)
 class TrajectoryJob:
-    """An addressed trajectory to find or make."""
+    """An addressed trajectory to find or create."""
 
     place: RequestedTrajectory
     done: asyncio.Future[TrajectoryRef]
@@ -78,7 +78,7 @@ class ToolJob:
 
 @dataclass(slots=True)
 class CloseJob:
-    """A trajectory to close behind its queued calls."""
+    """A trajectory to close after its queued calls."""
 
     ref: TrajectoryRef
     project_id: str
@@ -93,7 +93,7 @@ Job = CallJob | TrajectoryJob | CloseJob | ToolJob
 
 @dataclass(slots=True)
 class WriterCounts:
-    """What the writer did so far, and what waits."""
+    """Counts of the writer's work so far, and its current queue."""
 
     commits: int = 0
     committed_turns: int = 0
@@ -118,7 +118,7 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._shown: set[str] = set()  # calls that were written as open
-        self._ended: set[str] = set()  # calls that wait in the queue with their end
+        self._ended: set[str] = set()  # ended calls in the queue
         self._failing, self._lost = RateLimitedLog(log), RateLimitedLog(log)
         self.counts = WriterCounts()
 
@@ -127,20 +127,20 @@ class Writer:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="recorder-writer")
 
     async def stop(self) -> None:
-        """Commit what is queued, then end."""
+        """Commit the queue, then end the task."""
         self._stopping = True
         self._wake.set()
         if self._task is not None:
             await self._task
 
     def submit(self, job: Job) -> None:
-        """Queue a job. Raises StoreUnavailable at once where the queue is full or the writer is not running."""
+        """Queue a job. Raises StoreUnavailable at once if the queue is full or the writer is not running."""
         if self._task is None or self._task.done() or self._stopping:
             raise StoreUnavailable("the recorder's writer is not running: the call is not recorded")
         if self.counts.queued_bytes + job.size_bytes > self._settings.queue_bytes:
             raise StoreUnavailable(
                 f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
-                f"{self._settings.queue_bytes}): the store commits too slowly. Look at its disk and at who holds it."
+                f"{self._settings.queue_bytes}): the store commits too slowly. Check its disk and what locks it."
             )
         self._queue.append(job)
         self.counts.queued_bytes += job.size_bytes
@@ -154,7 +154,7 @@ class Writer:
         while not (self._stopping and not self._queue):
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(0)  # what ends in the same round of the event loop is committed together
+            await asyncio.sleep(0)  # calls that end in the same iteration of the event loop are committed together
             while self._queue:
                 await self._write(self._take())
 
@@ -169,7 +169,7 @@ class Writer:
         return jobs
 
     async def _write(self, jobs: Sequence[Job]) -> None:
-        """Commit jobs together; where that fails by one of them, each alone, so that the others do not fail with it."""
+        """Commit jobs together. If that fails because of one of them, commit each alone, so that the others succeed."""
         jobs = self._still_true(jobs)
         transaction = _Transaction(jobs)
         try:
@@ -178,7 +178,7 @@ class Writer:
         except StalePreparation as e:
             self._memory.forget(e.deletions)
             await self._write(jobs)
-        # A boundary: any error of a batch goes to its callers, and the writer continues.
+        # Any error of a batch is passed to its callers, and the writer continues.
         except Exception as e:  # noqa: BLE001
             self.counts.failed_commits += 1
             for_all = isinstance(e, StoreUnavailable) and (not transaction.began or isinstance(e, RolledBack))
@@ -191,10 +191,10 @@ class Writer:
                 await self._write([job])
 
     async def _unraced(self, transaction: _Transaction) -> None:
-        """Commit. If another process created the same group or trajectory meanwhile, try again: now it is found.
+        """Commit. If another process created the same group or trajectory meanwhile, try again, and find it.
 
-        SQLite has one writer at a time; on PostgreSQL two proxies may both find nothing, and a unique index refuses the
-        slower one. A row refused for itself, as one whose id is taken, would be refused again.
+        SQLite has one writer at a time. On PostgreSQL two proxies may both find nothing; then a unique index rejects
+        the second one. A row that is invalid by itself, such as one whose id exists, would be rejected again.
         """
         for left in reversed(range(RACES)):
             try:
@@ -206,7 +206,7 @@ class Writer:
                 return
 
     def _still_true(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs except calls that were prepared before a deletion: these are returned to their callers."""
+        """Return the jobs without calls that were prepared before a deletion; those fail with StalePreparation."""
         kept: list[Job] = []
         for job in jobs:
             if not isinstance(job, CallJob) or self._prepared_now(job.prepared):
@@ -214,7 +214,7 @@ class Writer:
             elif job.done is not None and not job.done.done():
                 self._ended.discard(job.prepared.call_id)
                 job.done.set_exception(StalePreparation(self._memory.deletions))
-            elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the call
+            elif job.prepared.state is not CallState.OPEN:  # its caller, which held the call, has stopped waiting
                 self._fail(job, StalePreparation(self._memory.deletions))
         return kept
 
@@ -275,12 +275,12 @@ class Writer:
             _resolve(tool.done)
 
     def _overtaken(self, job: CallJob) -> bool:
-        """Whether a call that was to be shown as open has ended meanwhile."""
+        """Whether a call that should be written as open has ended meanwhile."""
         turn = job.prepared
         return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
 
     async def _parent_hashes(self, turns: Sequence[CallJob]) -> dict[ParentCall, bytes]:
-        """The block hashes of the choices that calls continue, so that their prompts can be stored as differences."""
+        """Return the block hashes of continued choices, so that calls' prompts can be stored as differences."""
         hashes: dict[ParentCall, bytes] = {}
         for job in turns:
             parent = job.prepared.parent
@@ -337,7 +337,7 @@ class Writer:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
-            # a refused one may be sealed: its owner's next call continues it
+            # a trajectory of another key may be sealed: its owner's next call continues it
             if place.remembered and place.place.whose.may_name(ref.made_by):
                 remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
@@ -354,7 +354,7 @@ class Writer:
 
 
 def _ends(prepared: PreparedCall) -> bool:
-    """Whether the call's caller asked to end the trajectory, and the call succeeded: SDKs retry failed ones."""
+    """Whether the caller ended the trajectory with this call, and the call succeeded: SDKs retry failed calls."""
     return prepared.address.done and prepared.state is CallState.COMPLETE
 
 
@@ -364,7 +364,7 @@ def _resolve(done: asyncio.Future[None] | None) -> None:
 
 
 class _Transaction:
-    """The jobs of one commit, and whether it came as far as writing them."""
+    """The jobs of one commit, and whether it reached the write."""
 
     __slots__ = ("began", "jobs")
 

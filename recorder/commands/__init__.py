@@ -1,4 +1,4 @@
-"""The roof: what reads and keeps the record (`hone show`, `groups`, `review`, `export`, `db`, …), and how it prints.
+"""The recorder's commands, which read and maintain the record: `hone show`, `groups`, `review`, `export`, `db`, …
 
-Refuses: queries. Other packages' commands print with `terminal` and open the store with `support`.
+Refuses: queries. Commands of all packages print with `recorder.base.terminal` and open the store with `context.run`.
 """

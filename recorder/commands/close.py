@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _CloseResult:
-    """What was closed; `run` is the trajectory's id, None if a group was named."""
+    """The closed objects. `run`: the trajectory's id, None if a group was named."""
 
     run: str | None
     was_open: bool

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from recorder.views.comparison.judge_records import ScoreRecord
 
 SHOWN_CHARS: Final = 300  # of one text, without --full
-_PREFERENCES: Final = 10  # of people, newest first
-_COLUMN: Final = 24  # characters: further columns are shown in pairs only
+_PREFERENCES: Final = 10  # human preferences, newest first
+_COLUMN: Final = 24  # characters: a narrower column is not shown
 
 
 @click.command()
@@ -41,7 +41,7 @@ _COLUMN: Final = 24  # characters: further columns are shown in pairs only
     show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --judge: the reply whose prompt is shown, if there are several. The first is 0.",
+    help="With --judge: the number of the reply to show with its prompt. The first is 0.",
 )
 @click.pass_obj
 def compare(
@@ -76,7 +76,7 @@ async def _named(project: Project, group: str) -> str:
 
 
 async def _judging(project: Project, group: str, reply: int) -> ScoreRecord:
-    """The current score with its prompt. Raises NotFound."""
+    """Return the current score with its prompt. Raises NotFound."""
     from recorder.views.comparison.judge_records import load_judgings
 
     group_id = await _named(project, group)
@@ -99,7 +99,7 @@ def _judging_lines(found: ScoreRecord) -> Iterable[RenderableType]:
     yield clean_line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
     if found.prompt is None:
         yield clean_line(
-            "No prompt is stored: no judge was asked, a trajectory was deleted, or the score is of an older release.",
+            "No prompt is stored: no judge judged it, a trajectory was deleted, or the score is of an older release.",
             "dim",
         )
     said = [
@@ -155,7 +155,7 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     from rich import box
     from rich.table import Table
 
-    wide = console().is_terminal  # a file's lines are not broken
+    wide = console().is_terminal  # lines in a file are not wrapped
     made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), header_style="", show_lines=True, expand=wide)
     made.add_column("", style="dim")
     attempts = [c.attempt(number) for number in c.columns[:columns]]
@@ -196,7 +196,7 @@ def _judged(one: Attempt, limit: int | None) -> Text:
 
 
 def cell_text(cell: ComparisonCell, limit: int | None, named: Callable[[int], str] = str) -> Text:
-    """What an attempt did in one row. `named` gives the name of another attempt by its number."""
+    """Return what an attempt did in one row. `named` returns the name of another attempt by its number."""
     from rich.text import Text
 
     if cell.state == "missing":

@@ -1,30 +1,19 @@
-"""The options that all commands share, and the settings that they lead to: what every command finds in `ctx.obj`.
+"""What all commands of this package share: the common options and settings (`ctx.obj`), and an open store.
 
-Owns: which flags decide settings, and that settings are read once. Refuses: reading them (`proxy.commands.context`
-hands that in), and importing more than the standard library: `hone --help` is instant.
-
-Helpers of all commands in this package: an open store, findings, pictures, times.
-
-Owns: running a coroutine on the store, writing a picture. Refuses: any single command, printing
+Owns: which flags override settings, that settings are read once, running a coroutine on the store, writing a chart to a
+file, and the type of time options. Refuses: reading settings (`proxy.commands.context` passes that in), printing
 (`recorder.base.terminal`), drawing (`recorder.stats.charts`).
 
-Slow imports (SQLAlchemy) are inside functions: `hone --help` must be instant.
+Slow imports (SQLAlchemy) are inside functions, because `hone --help` must be instant.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from proxy.settings.hone import HoneSettings, LoadedSettings
-
-
 import asyncio
+import os
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -34,17 +23,16 @@ from recorder.base.hours import parse_time
 from recorder.base.terminal import echo, write_json
 
 if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings, LoadedSettings
     from recorder.base.findings import Finding
-
-    pass
     from recorder.stats.charts import Chart
     from recorder.store.database import Project
 
 
 class Context:
-    """The shared options of one run of `hone`.
+    """The shared options of one invocation of `hone`.
 
-    `load_settings` reads the settings of a file (None: the default one) under the flags, by their dotted keys.
+    `load_settings` reads the settings of a file (None: the default one); flags, by dotted key, override them.
     """
 
     def __init__(self, load_settings: Callable[[Path | None, Mapping[str, object]], LoadedSettings]) -> None:
@@ -56,7 +44,7 @@ class Context:
         self._loaded: LoadedSettings | None = None
 
     def override(self, key: str, value: object) -> None:
-        """Let a flag decide a setting, by its dotted key (`proxy.port`). None: the flag was not given."""
+        """Override a setting with a flag, by its dotted key (`proxy.port`). None: the flag was not given."""
         if value is not None:
             self.overrides[key] = value
             self._loaded = None
@@ -68,7 +56,7 @@ class Context:
         return self._loaded
 
     def settings(self) -> HoneSettings:
-        """The settings in force. Raises `ConfigError`."""
+        """The effective settings. Raises `ConfigError`."""
         return self.loaded().settings
 
 
@@ -105,9 +93,9 @@ def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
 
 
 def require_folder(picture: Path | None) -> None:
-    """Raise UsageError for a picture in a missing folder, before anything is paid for."""
+    """Raise UsageError if the picture's folder does not exist, before the command costs anything."""
     if picture is not None and not picture.absolute().parent.is_dir():
-        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+        raise click.UsageError(f"the picture {picture} cannot be written: its folder does not exist.")
 
 
 def draw_into(chart: Chart, picture: Path) -> None:
@@ -127,7 +115,7 @@ class TimeParam(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with the forms that are known."""
+        """Return unix seconds, or fail with the accepted forms."""
         if isinstance(value, float):
             return value
         try:

@@ -3,7 +3,7 @@
 Owns: their options, the columns of a line, and drawing a list again when it changes. Refuses: what filters mean
 (`recorder.views.lists.filters`), queries.
 
-A new trajectory and a further call of one change no counter that `recorder.store.changes` watches, so a watched list is
+A new trajectory, or another call of one, changes no counter that `recorder.store.changes` watches. So a watched list is
 also read every `LOOK_S` seconds.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 LOOK_S: Final = 1.0
-_AROUND: Final = 2  # lines of a screen without a line of the list: the header, and the cursor's
+_AROUND: Final = 2  # lines of a screen that are not lines of the list: the header and the cursor's line
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
 ReadPage = Callable[["Project"], Awaitable["Page[L]"]]
@@ -62,7 +62,7 @@ def watch_list(
     row: Callable[[L], Sequence[object]],
     right: Sequence[str],
 ) -> None:
-    """Show a list until Ctrl-C. Raises UsageError where the output is neither a terminal nor JSON."""
+    """Show a list until Ctrl-C. Raises UsageError if the output is neither a terminal nor JSON."""
 
     screen = console()
     if not context.json and not screen.is_terminal:
@@ -86,7 +86,7 @@ def watch_list(
 
 
 async def iterate_changes(project: Project, page: ReadPage[L]) -> AsyncIterator[tuple[Sequence[L], Sequence[L]]]:
-    """The lines, newest first, whenever they differ from before, and which of them are new or changed."""
+    """Yield the lines, newest first, whenever they change, and those of them that are new or changed."""
     from recorder.store.changes import Topic
 
     known: dict[str, L] | None = None
@@ -121,7 +121,7 @@ class _List(Generic[L]):
 
 
 def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
-    """The options of a list: its filters, and how it is shown."""
+    """Return a decorator with the options of a list: its filters, and how it is shown."""
 
     def add(command: F) -> F:
         shown = (
@@ -181,7 +181,7 @@ R = TypeVar("R")
 
 
 def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], options: Mapping[str, Any]) -> R:
-    """The filter of the options. Raises BadParameter, which names the option."""
+    """Return the filter of the options. Raises BadParameter, which names the option."""
     values = [(name, [value] if isinstance(value, str) else value or ()) for name, value in options.items()]
     try:
         return filter_of([(name, one) for name, several in values for one in several])
@@ -190,7 +190,7 @@ def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], options: Mapping[
 
 
 async def _named(project: Project, wanted: TrajectoryFilter) -> TrajectoryFilter:
-    """The filter with the full id of its group: lists show only the end of ids."""
+    """Return the filter with the full id of its group, because lists show only the end of ids."""
     from recorder.views.lists.short_ids import expand_id
 
     return wanted if wanted.group is None else replace(wanted, group=await expand_id(project, wanted.group))

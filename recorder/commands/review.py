@@ -1,7 +1,7 @@
-"""`hone review`: pairs of trajectories for a person to choose from, shown blind.
+"""`hone review`: pairs of trajectories, shown blind, of which a person chooses the better one.
 
 Owns: prompting on a terminal, and how two trajectories look there. Refuses: which pairs wait
-(`recorder.views.review.queue`), what an answer is (`recorder.views.review.human_labels`), and running without a
+(`recorder.views.review.queue`), storing an answer (`recorder.views.review.human_labels`), and running without a
 terminal.
 """
 
@@ -64,7 +64,7 @@ def review(
     if group is not None and against is not None:
         raise click.UsageError("--group and --against select different pairs: use one of them.")
     if not context.json and not _has_terminal():
-        raise click.UsageError("this command asks a person: run it in a terminal. --json lists the pairs that wait.")
+        raise click.UsageError("a person answers this command: run it in a terminal. --json lists the pairs that wait.")
 
     async def work(project: Project) -> ReviewQueue:
         asked = await _asked(project, alias, group, against, person)
@@ -125,7 +125,7 @@ async def _ask(project: Project, asked: QueueRequest, most: int, full: bool) -> 
 
 
 def _said() -> str:
-    """The person's answer for a pair; the end of input means quit."""
+    """Return the person's answer for a pair; the end of input means quit."""
     while True:
         try:
             word = click.prompt(_QUESTION, default="", show_default=False).strip().lower()

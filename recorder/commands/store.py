@@ -1,48 +1,35 @@
-"""`hone db copy` and `hone db backup`: copy a store to another database, or to a file.
+"""`hone keys` and `hone db`: keys of the proxy; the store's schema, integrity, copies and backups.
 
-Owns: reading arguments, progress, and printing what to do next. Refuses: copying itself
-(`recorder.maintenance.transfer`).
-
-`hone keys` and `hone db`: keys of the proxy, the store's schema, and its integrity.
-
-Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.bootstrap`), the rules of integrity (`recorder.maintenance.integrity`), copies and backups
-(`recorder.commands.store`).
+Owns: reading arguments, progress, and printing results with the next step. Refuses: what a key is
+(`recorder.registry.keys`), migrating (`recorder.store.bootstrap`), the rules of integrity
+(`recorder.maintenance.integrity`), copying (`recorder.maintenance.transfer`).
 """
 
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recorder.base.terminal import echo, progress_bar, write_json
+from recorder.base.errors import FAILED
+from recorder.base.terminal import echo, format_time, progress_bar, show_table, write_json
 from recorder.base.urls import mask_store_url
 from recorder.commands.context import Context, run
 from recorder.errors import StoreError
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
-    from recorder.maintenance.transfer.store_copy import CopyProgress, CopyResult
-    from recorder.store.database import Store
-
-
-import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-from recorder.base.errors import FAILED
-from recorder.base.terminal import format_time, show_table
-
-if TYPE_CHECKING:
     from io import TextIOWrapper
 
+    from sqlalchemy.engine import URL
+
     from recorder.maintenance.integrity.invariants import CheckResult
+    from recorder.maintenance.transfer.store_copy import CopyProgress, CopyResult
     from recorder.registry.keys import KeyView
-    from recorder.store.database import Project
+    from recorder.store.database import Project, Store
 
 
 _DOING: Final = {"copy": "copying", "verify": "verifying"}
@@ -67,11 +54,11 @@ def copy(context: Context, url: str) -> None:
             {"store": shown, "rows": done.rows, "resumed": done.resumed, "tables": done.tables, "beside": beside}
         )
         return
-    echo(_told(done, to))
+    echo(_summary(done, to))
     if beside:
         echo(
             f"\nNot copied, because it is not part of the database: {', '.join(beside)} in {data.absolute()}. The "
-            "store has the paths of\nadapters and checkpoints: keep that folder as `data`, and on another machine at "
+            "store has the paths of\nadapters and checkpoints: keep that folder as `data`. On another machine it needs "
             "the same path."
         )
 
@@ -82,17 +69,17 @@ async def _copy(source: Store, url: str, *, quiet: bool) -> tuple[CopyResult, UR
 
     target = await open_target(url)
     try:
-        with progress_bar(quiet=quiet) as tell:
+        with progress_bar(quiet=quiet) as report:
 
-            def heard(news: CopyProgress) -> None:
-                tell(f"{_DOING[news.doing]} {news.table}", news.done, news.of)
+            def show(progress: CopyProgress) -> None:
+                report(f"{_DOING[progress.doing]} {progress.table}", progress.done, progress.of)
 
-            return await copy_store(source, target, heard), target.url
+            return await copy_store(source, target, show), target.url
     finally:
         await target.close()
 
 
-def _told(done: CopyResult, to: URL) -> str:
+def _summary(done: CopyResult, to: URL) -> str:
     shown = mask_store_url(to)
     password = (
         ""
@@ -139,8 +126,8 @@ def backup(context: Context, file: Path) -> None:
             f"PostgreSQL has its own backup, which works while everything runs:\n\n{backup_command(url, file)}"
         )
     database = Path(url.database)
-    with progress_bar(quiet=context.json) as tell:
-        done = back_up(database, file, lambda pages, of: tell("copying pages", pages, of))
+    with progress_bar(quiet=context.json) as report:
+        done = back_up(database, file, lambda pages, of: report("copying pages", pages, of))
     if context.json:
         write_json({"file": str(done.file), "size_bytes": done.size_bytes})
         return
@@ -150,7 +137,7 @@ def backup(context: Context, file: Path) -> None:
         echo(f"Not in the backup: {', '.join(beside)} in {settings.data}. Copy them too.")
 
 
-_BY: Final = "hone keys"  # recorded as who created or revoked a key
+_BY: Final = "hone keys"  # recorded as the creator or revoker of a key
 
 
 @click.group()
@@ -295,7 +282,7 @@ def upgrade(context: Context) -> None:
 @db.command()
 @click.pass_obj
 def check(context: Context) -> None:
-    """Check the store's integrity: every rule that Hone keeps, over every row.
+    """Check the store's integrity: every invariant, over every row.
 
     The check only reads, a page at a time, and may run while Hone does. The exit status is 1 if a rule is broken. Each
     violation says what is wrong, where, and what to do.
@@ -303,8 +290,8 @@ def check(context: Context) -> None:
     from recorder.maintenance.integrity.invariants import check_store
 
     data = context.settings().data
-    heard = (lambda _: None) if context.json else _say
-    done = run(context, lambda project: check_store(project.store, data, heard))
+    report = (lambda _: None) if context.json else _print_result
+    done = run(context, lambda project: check_store(project.store, data, report))
     if context.json:
         write_json([asdict(one) for one in done])
     broken = sum(len(one.violations) for one in done)
@@ -314,9 +301,8 @@ def check(context: Context) -> None:
         raise SystemExit(FAILED)
 
 
-def _say(one: CheckResult) -> None:
-    """Print one rule when it is done. Ids and paths may come from outside."""
-
+def _print_result(one: CheckResult) -> None:
+    """Print the result of one rule. Ids and paths may come from outside."""
     mark = "BROKEN" if one.violations else "ok"
     echo(f"{mark:6} {one.title} ({one.rows:,} rows)", err=not one.violations)
     for violation in one.violations:

@@ -1,7 +1,7 @@
 """`hone show`, `export`, `ledger` and `delete`: recorded trajectories on a terminal.
 
-Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
-`recorder.base.terminal`).
+Owns: reading arguments and printing. Refuses: queries, and the look of a conversation
+(`recorder.commands.transcript`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _NamedObject:
     view: TrajectoryView | CallView | GroupView
     score: StoredScore | None
     versions: dict[str, str]
-    failed: JudgingFailure | None = None  # of a group that could not be judged
+    failed: JudgingFailure | None = None  # set if it is a group that could not be judged
 
 
 async def _find(project: Project, object_id: str, group: str | None) -> _NamedObject:
@@ -129,7 +129,7 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 )
 @click.pass_obj
 def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
-    """Print JSON lines: one a call (raw), one a tool call (tools), or fine-tuning data of completed trajectories
+    """Print JSON lines: one per call (raw), one per tool call (tools), or fine-tuning data of completed trajectories
     (openai)."""
 
     async def write(project: Project) -> None:
@@ -260,7 +260,7 @@ def ledger(
 
 
 async def _clients(project: Project, since: float | None) -> list[Entry]:
-    """Clients that cannot be trained on, as rows of the ledger: the ledger has no object of theirs to write about."""
+    """Return clients that cannot be trained on as rows of the ledger, which has no rows about clients."""
     from recorder.store.ledger import Entry
     from recorder.views.status.client_problems import find_untrainable_clients
 

@@ -1,7 +1,7 @@
 """How a trajectory, a group and a call look on a terminal.
 
-Owns: what is shown, in which order, and where long text is cut. Refuses: making text harmless, which
-`recorder.base.terminal` does for every string; reading the store.
+Owns: what is shown, in which order, and where long text is cut. Refuses: escaping (`recorder.base.terminal` does it for
+every string), and reading the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROLE_STYLES: Final = {
 def render_trajectory(
     view: TrajectoryView, score: StoredScore | None, versions: Mapping[str, str], *, full: bool = False
 ) -> RenderableType:
-    """A trajectory: when it ran, its rewards, and the conversation up to its last main call.
+    """Render a trajectory: its times, its rewards, and the conversation up to its last main call.
 
     `versions`: version id → name.
     """
@@ -55,7 +55,7 @@ def render_trajectory(
 
 
 def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
-    """A group: its members by reward, with the parts of each reward and their explanations."""
+    """Render a group: its members by reward, with the parts of each reward and their explanations."""
     about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
     parts = {member.id: score.parts_of(member.id) if score else [] for member in view.members}
@@ -73,7 +73,7 @@ def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[s
 
 
 def render_call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> RenderableType:
-    """One call: its prompt, its choices, and how it was sampled."""
+    """Render one call: its prompt, its choices, and how it was sampled."""
     about = _call_facts(view, versions)
     shown: list[RenderableType] = [
         _title(view.id, view.state, view.superseded_by),
@@ -90,7 +90,7 @@ def render_call(view: CallView, versions: Mapping[str, str], *, full: bool = Fal
 
 
 def _dropped(calls: Sequence[CallView]) -> list[RenderableType]:
-    """What the client sent and the model did not receive."""
+    """Render what the client sent and the model did not receive."""
     shown: list[RenderableType] = []
     for entry, what in ((DROPPED_TOOLS, "tools"), (DROPPED_ITEMS, "of the conversation")):
         types = dict.fromkeys(type_ for call in calls for type_ in (call.response_meta or {}).get(entry, ()))
@@ -140,7 +140,7 @@ def _part_cells(part: NewPart) -> tuple[object, ...]:
 
 
 def _member_rows(view: TrajectoryView, parts: Sequence[NewPart]) -> Iterable[Sequence[object]]:
-    """A line for a member and its reward, and one for each part of the reward."""
+    """Yield a row for a member and its reward, and one for each part of the reward."""
     about = (view.id, view.state, view.selection or view.end_reason, len(view.calls))
     first, *others = [_part_cells(part) for part in parts] or [("reward", format_number(None), "", None)]
     yield *about, *first
@@ -232,7 +232,7 @@ def _other_calls(calls: Sequence[CallView]) -> RenderableType:
 
 
 def _tool_results(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
-    """The tool calls of a sampled message, below it: server, duration, outcome."""
+    """Yield the tool calls of a sampled message, with server, duration and outcome."""
     for one in view.tool_calls:
         if (one.call_id, one.choice) == (asked.id, choice):
             style = "red" if one.error is not None else "dim"

@@ -1,5 +1,4 @@
-"""Client for a model behind LiteLLM, for the judge and the scenario generator: one request in, one reply or one failure
-out.
+"""Client for a model behind LiteLLM, for the judge and the scenario generator: a request returns a reply or fails.
 
 Owns: request parameters, structured output and its fallback, timeouts, rate limiting, immediate retries, counts of
 tokens and cost, and removing API keys from error messages. Refuses: the prompt, the meaning of the reply, and calls of
@@ -25,8 +24,8 @@ from recorder.llm.litellm_edge import NO_KEY, mask_secrets
 from recorder.llm.rate_limiter import RequestSlot
 
 MAX_ERROR_CHARS: Final = 500
-CHARS_A_TOKEN: Final = 3  # at least, in what a model is shown: a request's tokens are counted too high until it answers
-# Answers that sending the same request again cannot change.
+CHARS_A_TOKEN: Final = 3  # a lower bound: a request's tokens are overestimated until the model answers
+# Status codes that the same request would get again.
 _FINAL: Final = frozenset({400, 401, 403, 404, 405, 413, 422})
 
 Messages = Sequence[dict[str, str]]
@@ -34,17 +33,17 @@ Messages = Sequence[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ModelEndpoint:
-    """A model and how it is reached. `key` empty: the provider's own variable has it."""
+    """A model and its address. `key` empty: the provider's environment variable has the key."""
 
-    name: str  # as LiteLLM calls it
-    api_base: str | None = None  # None: its provider's
+    name: str  # LiteLLM's name for it
+    api_base: str | None = None  # None: the provider's
     key: str = field(default="", repr=False)
 
     def sent_key(self) -> str | None:
-        """What LiteLLM is given: with an empty key it would go and find one in the environment."""
+        """The key for LiteLLM; given an empty one, LiteLLM would search the environment."""
         return self.key or (NO_KEY if self.api_base else None)
 
-    def told(self) -> str:
+    def label(self) -> str:
         """The model's name and address for messages, without any key."""
         at = f" at {mask_secrets(self.api_base, self.sent_key())}" if self.api_base else ""
         return f"{self.name}{at}"
@@ -52,12 +51,12 @@ class ModelEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One reply. `text` is empty if it has none; `cost_usd` None: the price is unknown."""
+    """One reply. `text`: empty if it has none. `cost_usd`: None if the price is unknown."""
 
     text: str
     finish_reason: str | None
-    version: str | None  # what the provider says it ran: model and fingerprint
-    refusal: str | None  # its explanation, if it declined to answer
+    version: str | None  # the model and fingerprint that the provider reports
+    refusal: str | None  # the model's explanation, if it declined to answer
     tokens_in: int
     tokens_cached: int
     tokens_out: int
@@ -66,7 +65,7 @@ class ModelReply:
 
 
 class LlmClient:
-    """One model. One event loop; `close()` at the end. `requests`: how many were sent so far."""
+    """A client for one model on one event loop; call `close()` at the end. `requests`: how many were sent so far."""
 
     def __init__(
         self,
@@ -82,8 +81,8 @@ class LlmClient:
             at.name, at.api_base, manner.requests_per_minute, manner.tokens_per_minute
         )
         self._reply_format = reply_format
-        self._structured = reply_format is not None  # until the provider refuses it
-        self._litellm: Any = None  # until it is first needed
+        self._structured = reply_format is not None  # until the provider rejects it
+        self._litellm: Any = None  # imported when it is first needed
         self.requests = 0
 
     async def _loaded(self) -> Any:
@@ -105,15 +104,15 @@ class LlmClient:
         try:
             return await persistently(self._complete, messages)
         except _ModelUnavailable as e:
-            raise ModelFailed("down", self._told(f"is down or broken: {e}")) from None
+            raise ModelFailed("down", self._message(f"is down or broken: {e}")) from None
 
     async def close(self) -> None:
-        """Close connections, and what LiteLLM left running on this loop."""
+        """Close connections, and LiteLLM's tasks on this loop."""
         await litellm_edge.close_litellm()
 
     async def _complete(self, messages: Messages) -> ModelReply:
-        """One request; where structured output may be why it was refused, one more without it."""
-        structured = self._structured  # another request may find out meanwhile
+        """Send one request; if it may be rejected because of structured output, send one more without it."""
+        structured = self._structured  # another request may change it meanwhile
         try:
             return await self._in_turn(messages, structured)
         except _RequestRejected as e:
@@ -121,13 +120,13 @@ class LlmClient:
                 raise self._refused(e) from None
         try:
             reply = await self._in_turn(messages, structured=False)
-        except _RequestRejected as e:  # so that was not it
+        except _RequestRejected as e:  # structured output was not the cause
             raise self._refused(e) from None
         self._structured = False
         return reply
 
     async def _in_turn(self, messages: Messages, structured: bool) -> ModelReply:
-        """One request as soon as the model's pace lets it out."""
+        """Send one request as soon as the rate limits allow it."""
         litellm = await self._loaded()
         turn = await self._turn(sum(len(m["content"]) for m in messages) // CHARS_A_TOKEN + self._manner.max_tokens)
         self.requests += 1
@@ -136,17 +135,17 @@ class LlmClient:
             async with asyncio.timeout(self._manner.timeout_s):
                 response = await self._send(litellm, messages, structured)
         except TimeoutError:
-            # Not retried at once: a model that hangs would block the caller for the sum of all tries.
+            # Not retried at once: a hanging model would block the caller for the sum of all timeouts.
             limit = f"{self._manner.timeout_s:g} s (judge.timeout_s)"
-            raise ModelFailed("timeout", self._told(f"did not answer within {limit}")) from None
+            raise ModelFailed("timeout", self._message(f"did not answer within {limit}")) from None
         reply = _reply(response, time.monotonic() - started)
         turn.tokens = (reply.tokens_in + reply.tokens_out) or turn.tokens
         return reply
 
     async def _turn(self, tokens: int) -> RequestSlot:
         if (held_s := self._pace.held_s()) > self._manner.timeout_s:
-            told = self._told(f"asked for a pause of {held_s:.0f} s more (Retry-After)")
-            raise ModelFailed("busy", told, held_s)
+            reason = self._message(f"asked for a pause of {held_s:.0f} s more (Retry-After)")
+            raise ModelFailed("busy", reason, held_s)
         while isinstance(turn := self._pace.take(tokens), float):  # noqa: ASYNC110 - it says how long, nothing else does
             await asyncio.sleep(turn)
         return turn
@@ -164,7 +163,7 @@ class LlmClient:
                 timeout=self._manner.timeout_s,
                 num_retries=0,
                 max_retries=0,
-                drop_params=True,  # a reasoning model takes no temperature
+                drop_params=True,  # a reasoning model accepts no temperature
                 **format_,
                 **self._manner.extra,
             )
@@ -174,7 +173,7 @@ class LlmClient:
             raise self._failure(litellm, e) from None
 
     def _failure(self, litellm: Any, error: Exception) -> Exception:
-        """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""
+        """Convert an exception of LiteLLM to one of this module, without keys; its own text and cause are dropped."""
         if isinstance(error, litellm.Timeout):
             return TimeoutError()
         status = getattr(error, "status_code", None)
@@ -189,10 +188,10 @@ class LlmClient:
         return _ModelUnavailable(text)
 
     def _refused(self, error: _RequestRejected) -> ModelFailed:
-        return ModelFailed(error.how, self._told(f"refused the request: {error}"))
+        return ModelFailed(error.how, self._message(f"refused the request: {error}"))
 
-    def _told(self, what: str) -> str:
-        return f"{self._at.told()} {what}"
+    def _message(self, what: str) -> str:
+        return f"{self._at.label()} {what}"
 
 
 class _ModelUnavailable(Exception):
@@ -200,7 +199,7 @@ class _ModelUnavailable(Exception):
 
 
 class _RequestRejected(Exception):
-    """The model refuses this request. `hopeless`: whatever its format."""
+    """The model rejects this request. `hopeless`: it would be rejected in any format."""
 
     def __init__(self, message: str, *, hopeless: bool, how: Literal["refused", "filtered"] = "refused") -> None:
         super().__init__(message)
@@ -230,7 +229,7 @@ def _reply(response: Any, latency_s: float) -> ModelReply:
 
 
 def _refusal(message: Any) -> str | None:
-    """The refusal that LiteLLM puts beside the message, in a field that it does not know."""
+    """Return the refusal that LiteLLM stores beside the message, among unknown fields."""
     beside = getattr(message, "provider_specific_fields", None) or {}
     said = getattr(message, "refusal", None) or beside.get("refusal")
     return str(said)[:MAX_ERROR_CHARS] if said else None

@@ -14,14 +14,14 @@ from typing import Any
 from recorder.errors import ReplyUnreadable
 
 MAX_REPLY_CHARS = 400_000
-_MAX_STARTS = 2_000  # positions in a reply where a document is tried: bounds the work on hostile text
+_MAX_STARTS = 2_000  # positions in a reply at which a document may begin: bounds the work on hostile text
 
 _PLACES = re.compile(r"[{\[]|</think>")
 _THOUGHTS_END = re.compile(r"</think>")
 
 
 class DuplicateKeys(dict[str, Any]):
-    """An object with a duplicate key: nothing may depend on which of the two counts."""
+    """An object with a duplicate key. It is not used, because either of the two values could be meant."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -34,22 +34,22 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 @dataclass(slots=True)
 class ParsedReply:
-    """The outermost documents of a reply in their order, and the pieces of text before, between and behind them."""
+    """The outermost documents of a reply in order, and the texts before, between and after them."""
 
     documents: list[Any] = field(default_factory=list)
     around: list[str] = field(default_factory=list)
 
     @property
     def unfinished(self) -> bool:
-        """Whether the text around the documents opens a bracket that it does not close: something was cut off there."""
+        """Whether the text around the documents has an unclosed bracket: a document was cut off there."""
         rest = "".join(self.around)
         return rest.count("{") > rest.count("}") or rest.count("[") > rest.count("]")
 
 
 def find_documents(reply: str) -> ParsedReply:
-    """The JSON documents after a reply's thinking.
+    """Return the JSON documents after a reply's thinking.
 
-    Thinking ends with the last `</think>` outside a document, whether or not a `<think>` began it.
+    Thinking ends at the last `</think>` outside a document, with or without a `<think>` before it.
 
     Raises: ReplyUnreadable: the reply is empty, too long, ends in its thinking, or contains no JSON.
     """
@@ -58,7 +58,7 @@ def find_documents(reply: str) -> ParsedReply:
     if not reply.strip():
         raise ReplyUnreadable("the reply is empty")
     found, hopeless = _scan(reply)
-    if any("<think>" in text for text in found.around):  # a verdict in there is one that it may have dropped again
+    if any("<think>" in text for text in found.around):  # the model may have discarded a verdict in its thinking
         raise ReplyUnreadable("the reply ends in the middle of its thinking")
     if hopeless:
         raise ReplyUnreadable("the reply is not JSON: give one JSON object and nothing else")
@@ -66,9 +66,9 @@ def find_documents(reply: str) -> ParsedReply:
 
 
 def _scan(reply: str) -> tuple[ParsedReply, bool]:
-    """The documents after the thinking, and whether too much of the rest is no JSON to continue.
+    """Return the documents after the thinking, and whether the scan stopped early because too much text is not JSON.
 
-    After a broken document the scan continues where it breaks off, not inside it: what lies in a broken document is
+    After a broken document the scan continues at the position of the error. So the content of a broken document is
     ignored, and no character is read twice.
     """
     found, starts, hopeless = ParsedReply(), 0, False
@@ -86,7 +86,7 @@ def _scan(reply: str) -> tuple[ParsedReply, bool]:
             document, position = _DECODER.raw_decode(reply, start)
         except json.JSONDecodeError as e:
             position = max(position, e.pos)
-        except (ValueError, RecursionError):  # a number of thousands of digits, or nested without end
+        except (ValueError, RecursionError):  # a number with thousands of digits, or nested too deeply
             hopeless = True
         else:
             found.around.append(reply[told:start])

@@ -1,4 +1,4 @@
-"""The edge to LiteLLM, shared by judge and proxy: imported late, silenced, and with API keys masked in its messages.
+"""LiteLLM as judge and proxy use it: imported late, without its own log, and with API keys masked in its messages.
 
 Refuses: requests and replies.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from recorder.base.gc_pause import pause_gc
 from recorder.base.urls import mask_parameters
 
-NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
+NO_KEY = "none"  # the key for a server at `api_base` without a configured key: never one from the environment
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE)
 _SHORTEST_SECRET = 8
@@ -25,25 +25,26 @@ _LOGIN = re.compile(r"://[^/@\s]+@")
 
 @functools.cache
 def load_litellm() -> Any:
-    """LiteLLM, imported when it is first needed: that takes seconds, so call it in a thread."""
-    # Else importing it fetches a price list from the network, and may hang there.
+    """Import LiteLLM and return it. This takes seconds, so call it in a thread."""
+    # Otherwise the import fetches a price list from the network, and may hang.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with pause_gc(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydantic's, about LiteLLM's types
         import litellm
 
-        litellm.ModelResponse(), litellm.ModelResponseStream()  # what the first answer would build, seconds late
+        litellm.ModelResponse(), litellm.ModelResponseStream()  # otherwise the first answer takes seconds longer
 
     litellm.suppress_debug_info = True
     litellm.telemetry = False
-    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # its errors reach us as exceptions; its log may hold keys
+    # LiteLLM's errors are raised as exceptions; its log may contain keys.
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     return litellm
 
 
 def token_price(model: str, tokens_in: int, tokens_out: int) -> float | None:
-    """What so many tokens cost in dollars by LiteLLM's own table; None: it has no price of that model.
+    """Return the price of tokens in dollars by LiteLLM's table, or None if it has no price for that model.
 
-    Importing it takes seconds: call this in a thread.
+    Importing LiteLLM takes seconds: call this in a thread.
     """
     litellm = load_litellm()
     try:
@@ -51,11 +52,11 @@ def token_price(model: str, tokens_in: int, tokens_out: int) -> float | None:
     except Exception:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever it likes for a model it does not know
         return None
     total = float(sent) + float(answered)
-    return total or None  # entries without a price hold 0
+    return total or None  # entries without a price have 0
 
 
 async def close_litellm() -> None:
-    """Close connections, and what LiteLLM left running on this loop."""
+    """Close connections, and LiteLLM's tasks on this loop."""
     litellm = await asyncio.to_thread(load_litellm)
     from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
     from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
@@ -66,7 +67,7 @@ async def close_litellm() -> None:
 
 
 def mask_secrets(text: str, *secrets: str | None) -> str:
-    """`text` without the given secrets, any key from the environment, and keys in its URLs."""
+    """Return `text` without the given secrets, any key from the environment, and keys in URLs."""
     known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET or secret in secrets:

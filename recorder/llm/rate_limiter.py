@@ -1,4 +1,4 @@
-"""Rate limits of a model: requests and tokens per minute, and the pauses that it asks for.
+"""Rate limits of a model: requests and tokens per minute, and the pauses that it requests.
 
 Owns: the usage of the last minute, shared by all callers in one process, and parsing `Retry-After`. Refuses: sending
 requests (`recorder.llm.client`).
@@ -16,19 +16,19 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 MINUTE_S: Final = 60.0
-MOST_HELD_S: Final = 86_400.0  # a longer pause is cut to a day
+MOST_HELD_S: Final = 86_400.0  # a longer pause is shortened to a day
 
 
 @dataclass(slots=True)
 class RequestSlot:
-    """One request that was let through; its tokens are an upper bound until its answer says how many they were."""
+    """One admitted request. Its tokens are an upper bound until its answer has the exact number."""
 
     at: float
     tokens: int
 
 
 class RateLimiter:
-    """The requests to a model within the last minute. For one event loop; it never waits itself."""
+    """The requests to a model within the last minute. For one event loop; it does not wait itself."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RateLimiter:
         self._held_until = 0.0
 
     def take(self, tokens: int) -> RequestSlot | float:
-        """A slot for a request of at most so many tokens, or the seconds to wait before trying again.
+        """Return a slot for a request of at most `tokens` tokens, or the seconds to wait before trying again.
 
         A request with more tokens than a minute allows gets its slot when no other request has one.
         """
@@ -66,11 +66,11 @@ class RateLimiter:
         return self._tokens is not None and sum(turn.tokens for turn in self._turns) + tokens > self._tokens
 
     def hold(self, for_s: float) -> None:
-        """Give out no slot for so many seconds."""
+        """Give no slot for `for_s` seconds."""
         self._held_until = max(self._held_until, self._clock() + min(for_s, MOST_HELD_S))
 
     def held_s(self) -> float:
-        """Seconds for which no slot is given out from now on."""
+        """Return the seconds for which no slot is given."""
         return max(0.0, self._held_until - self._clock())
 
 
@@ -78,12 +78,12 @@ class RateLimiter:
 def shared_limiter(
     model: str, api_base: str | None, requests_per_minute: int | None, tokens_per_minute: int | None
 ) -> RateLimiter:
-    """The rate limiter of a model in this process: all callers with the same settings share it."""
+    """Return the rate limiter of a model in this process; all callers with the same settings share it."""
     return RateLimiter(requests_per_minute, tokens_per_minute)
 
 
 def retry_after_s(retry_after: str | None, now: float) -> float:
-    """The seconds that a `Retry-After` names, as a number or as a date (`now`: unix seconds); 0 where it is neither."""
+    """Return the seconds of a `Retry-After`, a number or a date (`now`: unix seconds); 0 if it is neither."""
     if retry_after is None:
         return 0.0
     try:

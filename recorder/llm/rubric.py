@@ -1,8 +1,8 @@
 """A rubric as a list of criteria: parse a scenario's `rubric` strictly.
 
 Owns: the form of a criterion, its defaults, and refusing lists that cannot produce a reward. Refuses: files
-(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`). Both parse rubrics here, so each accepts what the
-other does. A rubric that is not a list (a text, an object) is text for RULER and is ignored here.
+(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`). Both parse rubrics here, so both accept the
+same rubrics. A rubric that is not a list (a text, an object) is text for RULER and is ignored here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RuleCheck:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One property that an answer has or lacks. A negative weight marks a pitfall: meeting it costs.
+    """One property that an answer has or lacks. A negative weight marks a pitfall: meeting it lowers the reward.
 
     `check`: a rule or function (`package.module:function`) that decides instead of the judge.
     """
@@ -46,7 +46,7 @@ class Criterion:
 
 
 def parse_criteria(value: object) -> list[Criterion]:
-    """The criteria of a list, in its order: texts, or objects with `text` and other keys.
+    """Return the criteria of a list, in order: texts, or objects with `text` and other keys.
 
     Raises: RubricInvalid: names the criterion by its position, and the key.
     """
@@ -69,7 +69,7 @@ def parse_criteria(value: object) -> list[Criterion]:
 
 
 def check_functions(rubrics: Iterable[Any]) -> frozenset[str]:
-    """The functions that decide criteria of these rubrics, as far as they can be judged."""
+    """Return the functions that decide criteria of these rubrics; invalid rubrics are ignored."""
     found: set[str] = set()
     for rubric in rubrics:
         with suppress(RubricInvalid):
@@ -78,7 +78,7 @@ def check_functions(rubrics: Iterable[Any]) -> frozenset[str]:
 
 
 def rubric_text(rubric: Any) -> Any:
-    """The text of a scenario's rubric for RULER: the texts of a list, else all of it."""
+    """Return the text of a scenario's rubric for RULER: the texts of a list, else the rubric unchanged."""
     if not isinstance(rubric, list):
         return rubric
     return [entry["text"] if isinstance(entry, Mapping) and "text" in entry else entry for entry in rubric]

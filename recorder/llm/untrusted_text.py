@@ -1,6 +1,6 @@
 """Encode untrusted data for a prompt as one line of JSON that cannot end the line, close the fence or hide characters.
 
-Pure. Refuses: the meaning of the data.
+Pure. Refuses: what the data means.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 _FENCE = {mark: "".join(f"\\u{ord(c):04x}" for c in mark) for mark in ("<<<", ">>>")}
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
-# Invisible characters that Unicode calls letters, marks or symbols: fillers, joiners, variation selectors.
+# Invisible characters that Unicode classifies as letters, marks or symbols: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def fence_json(value: Any) -> str:
-    """JSON on one line that holds no fence and no character that cannot be seen.
+    """Return JSON on one line, without a fence and without invisible characters.
 
     Letters of any script stay readable (and cheap in tokens); controls, line and paragraph separators, direction marks,
     tag characters, variation selectors, fillers, private use and lone surrogates are escaped.

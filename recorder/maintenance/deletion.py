@@ -1,4 +1,4 @@
-"""Delete a trajectory: its calls and their content, and nothing of any other trajectory.
+"""Delete a trajectory: its calls and their content, and nothing that belongs to another trajectory.
 
 Owns: what belongs to a trajectory and what other trajectories keep of it. Refuses: collecting unused nodes and blobs
 (`recorder.maintenance.dependents`), and deciding whether to delete.
@@ -13,9 +13,9 @@ write lock, with the count at which its calls were prepared. If they differ, it 
 prepares the calls again. Nothing has to be sent to other processes.
 
 If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
-trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with their
-trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote. Versions that
-were trained on the trajectory stay: what weights learned is not in the store.
+trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with
+their trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote it.
+Versions that were trained on the trajectory stay, because the store cannot remove it from weights.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _WAITING: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What a deletion removed. Nodes and blobs that others need are not counted: they stay."""
+    """What a deletion removed. Nodes and blobs that others need stay and are not counted."""
 
     trajectory_id: str
     calls: int
@@ -84,7 +84,7 @@ class DeletionResult:
 
 @dataclass(slots=True)
 class _TrajectoryParts:
-    """What goes with one trajectory."""
+    """The rows that are deleted with a trajectory."""
 
     row: Any
     gone: list[str] = field(default_factory=list)  # calls
@@ -94,13 +94,13 @@ class _TrajectoryParts:
 
 
 class _TrajectoryInUse(Exception):
-    """A call came that stores its prompt as a difference to one that is to go, or answers one again."""
+    """A new call stores its prompt as a difference to a call that would be deleted, or retries one."""
 
 
 async def delete_trajectory(project: Project, trajectory_id: str, why: str = "asked") -> DeletionResult:
-    """Delete one trajectory by its internal id. Raises NotFound, and Conflict while it is open or a worker has it.
+    """Delete one trajectory by its internal id. Raises NotFound, and Conflict while it is open or a worker holds it.
 
-    `why` goes into the ledger. The bytes are overwritten in the database file at once, in SQLite's log by
+    `why` goes into the ledger. The bytes are overwritten in the database file at once, and in SQLite's WAL by
     `erase_deleted_words`.
     """
     while True:
@@ -108,11 +108,11 @@ async def delete_trajectory(project: Project, trajectory_id: str, why: str = "as
             row = await _row(conn, project.id, trajectory_id)
         for shadow in await shadow_member_ids(
             project.store, trajectory_id
-        ):  # they hold its conversation up to one of its calls
+        ):  # its shadow answers hold its conversation up to one of its calls
             with contextlib.suppress(NotFound):  # another deletion was faster
                 await delete_trajectory(project, shadow, why)
         await detach_dependents(project.store, row)
-        with contextlib.suppress(_TrajectoryInUse):  # meanwhile: once more
+        with contextlib.suppress(_TrajectoryInUse):  # a call came meanwhile: try once more
             async with project.store.write() as conn:
                 counted = update(projects).where(projects.c.id == project.id)
                 await conn.execute(counted.values(deletions=projects.c.deletions + 1))
@@ -130,9 +130,9 @@ async def _is_shadowed(conn: AsyncConnection, own: _TrajectoryParts) -> bool:
 
 
 async def erase_deleted_words(store: Store, merge_s: float = math.inf) -> bool:
-    """Remove deleted words from SQLite's search index, and from its log, which holds the old pages.
+    """Remove deleted words from SQLite's search index, and from its WAL, which holds the old pages.
 
-    False: readers kept the log open, or the index is large and takes longer than `merge_s`; call again.
+    Returns False if readers kept the WAL open, or if the index needs longer than `merge_s`; call again.
     """
     merged = await IndexMerge(store).go_on(merge_s)
     return await empty_log(store) and merged
@@ -152,7 +152,7 @@ async def _own(conn: AsyncConnection, project_id: str, trajectory_id: str) -> _T
     own = _TrajectoryParts(row)
     of_it = await conn.execute(select(calls.c.id).where(calls.c.trajectory_id == trajectory_id))
     mine = set(of_it.scalars())
-    # a fork for a shadow group has no part in the call that it ends at
+    # a fork for a shadow group does not own the call at which it ends
     leaf = {row.leaf_call_id} - {None} if row.origin != Origin.SHADOW else set()
     own.shared = {call_id: {} for call_id in leaf - mine} | await _kept_choices(conn, row, mine | leaf)
     own.gone = sorted(mine - own.shared.keys())
@@ -160,7 +160,7 @@ async def _own(conn: AsyncConnection, project_id: str, trajectory_id: str) -> _T
 
 
 async def _require_free(conn: AsyncConnection, row: Any) -> None:
-    """Raise Conflict where the trajectory would grow again, or a worker would miss it."""
+    """Raise Conflict if the trajectory may still grow, or a worker uses it."""
     if row.group_id is not None:
         locked = select(groups.c.state).where(groups.c.id == row.group_id).with_for_update()
         state = (await conn.execute(locked)).scalar_one()
@@ -173,7 +173,7 @@ async def _require_free(conn: AsyncConnection, row: Any) -> None:
 
 
 async def _kept_choices(conn: AsyncConnection, row: Any, of_calls: Collection[str]) -> dict[str, dict[int, str]]:
-    """The calls that siblings share with this trajectory: call → choice → sibling. They are all of its group."""
+    """Return the calls that siblings share with this trajectory: call → choice → sibling. All are in its group."""
     if row.group_id is None:
         return {}
     query = select(trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.leaf_choice).where(
@@ -222,8 +222,9 @@ async def _delete_calls(conn: AsyncConnection, own: _TrajectoryParts, page: Sequ
 
 
 async def _delete_tool_calls(conn: AsyncConnection, own: _TrajectoryParts) -> None:
-    """Delete its tool calls and its models' tool requests. Another trajectory's call that answered one of them stays
-    with that one.
+    """Delete its tool calls and its models' tool requests.
+
+    Another trajectory's tool call that answered one of these requests stays.
     """
     await conn.execute(delete(tool_calls).where(tool_calls.c.trajectory_id == own.row.id))
     await conn.execute(delete(tool_requests).where(tool_requests.c.trajectory_id == own.row.id))
@@ -234,9 +235,7 @@ async def _delete_tool_calls(conn: AsyncConnection, own: _TrajectoryParts) -> No
 
 
 async def _pass_on(conn: AsyncConnection, own: _TrajectoryParts, call_id: str, kept: dict[int, str]) -> None:
-    """Empty the choices of a shared call that belong to no trajectory any more; the call passes to the first that has
-    one.
-    """
+    """Empty the choices of a shared call that belong to no trajectory now, and pass the call to the first sibling."""
     call = (await conn.execute(select(calls).where(calls.c.id == call_id))).one()
     if call.trajectory_id != own.row.id:
         kept = {**await _home_choice(conn, call), **kept}
@@ -266,7 +265,7 @@ async def _pass_on(conn: AsyncConnection, own: _TrajectoryParts, call_id: str, k
 
 
 async def _home_choice(conn: AsyncConnection, call: Any) -> dict[int, str]:
-    """The choice that the trajectory of a shared call has of it."""
+    """Return the choice of a shared call that its own trajectory uses."""
     home = select(trajectories.c.leaf_call_id, trajectories.c.leaf_choice).where(
         trajectories.c.id == call.trajectory_id
     )
@@ -275,8 +274,9 @@ async def _home_choice(conn: AsyncConnection, call: Any) -> dict[int, str]:
 
 
 async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
-    """Delete its reward parts; the others keep their numbers. Prompts and replies are deleted and no longer answer
-    requests.
+    """Delete its reward parts, and the prompts and replies of its scores; other trajectories keep their rewards.
+
+    Deleted replies are no longer reused for other requests.
     """
     of_it = select(score_parts.c.score_id).where(score_parts.c.trajectory_id == trajectory_id)
     judged = list((await conn.execute(of_it.distinct())).scalars())
@@ -296,7 +296,7 @@ async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
 
 
 async def _take_address(conn: AsyncConnection, row: Any) -> None:
-    """What was there for its address alone: a key, and what an agent handed back at the end of its attempt."""
+    """Delete what exists only for its address: a key, and the result of the agent's attempt."""
     if row.external_id is None:
         return
     here = (
@@ -317,7 +317,7 @@ async def _take_address(conn: AsyncConnection, row: Any) -> None:
 
 
 async def _settle_group(conn: AsyncConnection, group_id: str) -> None:
-    """A group that waits for a judge or a trainer, and has too few members left for either, waits no longer."""
+    """Exclude a group that waits for a judge or a trainer and now has too few members for either."""
     query = select(groups.c.state, groups.c.campaign_id, baseline_column()).where(groups.c.id == group_id)
     group = (await conn.execute(query)).one()
     if group.state not in _WAITING:
@@ -332,7 +332,7 @@ async def _settle_group(conn: AsyncConnection, group_id: str) -> None:
 
 
 async def _take_details(conn: AsyncConnection, row: Any) -> None:
-    """The codes of the ledger stay; their details may quote."""
+    """Delete the details of its ledger rows, which may quote it; the codes stay."""
     of_it = and_(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == row.id)
     of_group = and_(ledger_rows.c.object_kind == "group", ledger_rows.c.object_id == row.group_id)
     await conn.execute(update(ledger_rows).where(or_(of_it, of_group)).values(detail=None))
@@ -343,10 +343,10 @@ async def _first(conn: AsyncConnection, query: Any) -> Any:
 
 
 async def trajectory_ids(project: Project, name: str, group: str | None = None) -> list[str]:
-    """The internal ids of `name`: itself if it is one, else all trajectories at that address, newest first.
+    """Return the internal ids of `name`: itself if it is one, else all trajectories at that address, newest first.
 
-    A trajectory that continued after its end is several trajectories, each with the conversation so far. `group` is the
-    group part of the address, where trajectories of several groups share an id. Raises NotFound.
+    A trajectory with continuations is several trajectories, each with the conversation so far. `group` is the group
+    part of the address, if trajectories of several groups share an id. Raises NotFound.
     """
     newest = await find_trajectory(project, name, group)
     if newest == name:
@@ -359,7 +359,7 @@ async def trajectory_ids(project: Project, name: str, group: str | None = None) 
 
 
 def is_deletable(before: ColumnElement[float]) -> list[ColumnElement[bool]]:
-    """Which trajectories retention may delete: ended before a time, and in no group that is open or held."""
+    """Conditions for trajectories that retention may delete: ended before a time, in no open or held group."""
     answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
     busy = exists().where(groups.c.id == trajectories.c.group_id, groups.c.state.in_((GroupState.OPEN, *HELD)))
     ended = and_(trajectories.c.state != TrajectoryState.OPEN, trajectories.c.ended_at <= before)

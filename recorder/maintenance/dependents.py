@@ -1,15 +1,15 @@
-"""What other rows depend on a trajectory that is to be deleted, and removing nodes and blobs that nothing uses.
+"""Detach other rows from a trajectory before its deletion, and remove nodes and blobs that nothing uses.
 
-Owns: giving calls that store their prompt as a difference to one of its calls their own token ids, each in a short
+Owns: giving dependent calls (whose prompts are stored as differences to its calls) their own token ids, each in a short
 transaction; and the rule for when a node or blob is still used. Refuses: deleting trajectories
 (`recorder.maintenance.deletion`).
 
 Detaching changes nothing that readers see, so it may be killed at any time and started again. Nodes and blobs are
 removed inside the deletion's transaction.
 
-A node is used by a choice that ends in it, a call whose prompt ends in it, or a used node below it. So an existing node
-always has its ancestors, which the writer relies on. A system message or a set of tools may have a million users, so
-queries ask only whether one exists.
+A node is used by a choice that ends in it, a call whose prompt ends in it, or a used node below it. So all ancestors of
+a node exist; the writer relies on this. A system message or a set of tools may be used a million times, so queries only
+check whether a use exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, proj
 
 
 async def detach_dependents(store: Store, row: Any) -> None:
-    """Let no call of another trajectory need this one's (a row of `trajectories`) for its prompt."""
+    """Give prompts of other trajectories that depend on this one (a row of `trajectories`) their own token ids."""
     async with store.read() as conn:
         leaning = list((await conn.execute(_leaning(row))).scalars())
         key = (await conn.execute(select(projects.c.node_key).where(projects.c.id == row.project_id))).scalar_one()
@@ -43,13 +43,13 @@ async def detach_dependents(store: Store, row: Any) -> None:
 
 
 async def has_dependents(conn: AsyncConnection, row: Any) -> bool:
-    """Whether a call of another trajectory needs this one's (a row of `trajectories`) for its prompt."""
+    """Whether a prompt of another trajectory depends on a call of this one (a row of `trajectories`)."""
     return (await conn.execute(_leaning(row).limit(1))).first() is not None
 
 
 def _leaning(row: Any) -> Select[Any]:
-    """The calls of other trajectories whose prompts are stored as differences to a call of this trajectory."""
-    # a sibling's leaf is a call of another; so is a fork's for a shadow group, which has no part in it
+    """The query for calls of other trajectories whose prompts are stored as differences to a call of this one."""
+    # the leaf of a sibling is a call of another trajectory; a fork for a shadow group does not own its leaf either
     leaf = (row.leaf_call_id or "") if row.origin != Origin.SHADOW else ""
     own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(leaf)))
     on_own = calls.c.parent_call_id.in_(own)
@@ -74,14 +74,14 @@ async def _sampled(conn: AsyncConnection, call_id: str, index: int) -> array[int
     return tokens.unpack_ids((await conn.execute(query)).scalar_one_or_none() or b"")
 
 
-PAGE: Final = 500  # keys a statement
+PAGE: Final = 500  # keys per statement
 _NEEDS_BLOB: Final = (calls.c.tools_blob_id, calls.c.format_blob_id, calls.c.request_blob_id, node_blobs.c.blob_id)
 
 K = TypeVar("K")
 
 
 async def ancestor_nodes(conn: AsyncConnection, ends: Collection[bytes]) -> dict[bytes, bytes | None]:
-    """The nodes from some ends up to their roots: id → parent."""
+    """Return the nodes from some ends up to their roots: id → parent."""
     found: dict[bytes, bytes | None] = {}
     for page in chunk_keys(ends):
         start = select(nodes.c.id, nodes.c.parent_id).where(nodes.c.id.in_(page)).cte("up", recursive=True)
@@ -91,7 +91,7 @@ async def ancestor_nodes(conn: AsyncConnection, ends: Collection[bytes]) -> dict
 
 
 async def collect_nodes(conn: AsyncConnection, ends: Collection[bytes]) -> tuple[int, set[bytes]]:
-    """Remove what is not needed of the nodes above and at `ends`. Returns how many, and the media they showed."""
+    """Remove unused nodes at and above `ends`. Return how many, and the media ids in them."""
     above = await ancestor_nodes(conn, ends)
     needed = await _have_others_under(conn, above)
     for column in (choices.c.node_id, calls.c.prompt_node_id):
@@ -112,7 +112,7 @@ async def collect_nodes(conn: AsyncConnection, ends: Collection[bytes]) -> tuple
 
 
 async def collect_blobs(conn: AsyncConnection, candidates: Collection[bytes]) -> int:
-    """Remove what is not needed of some blobs. Returns how many."""
+    """Remove the unused blobs among `candidates`. Return how many."""
     needed: set[bytes] = set()
     for column in _NEEDS_BLOB:
         needed |= await _in_use(conn, blobs, column, candidates)
@@ -123,7 +123,7 @@ async def collect_blobs(conn: AsyncConnection, candidates: Collection[bytes]) ->
 
 
 async def _in_use(conn: AsyncConnection, table: Table, column: Column[bytes], keys: Collection[bytes]) -> set[bytes]:
-    """Those of a table's keys that a column holds somewhere, each looked up once by its index."""
+    """Return the keys that occur in a column, each looked up once by the column's index."""
     found: set[bytes] = set()
     for page in chunk_keys(keys):
         query = select(table.c.id).where(table.c.id.in_(page), exists().where(column == table.c.id))
@@ -132,12 +132,12 @@ async def _in_use(conn: AsyncConnection, table: Table, column: Column[bytes], ke
 
 
 async def _have_others_under(conn: AsyncConnection, above: Mapping[bytes, bytes | None]) -> set[bytes]:
-    """Those of some nodes under which there is one that is not among them."""
+    """Return those of some nodes that have a child outside them."""
     own = Counter(above.values())
     under = nodes.alias("under")
     found: set[bytes] = set()
     for page in chunk_keys(above):
-        enough = max(own[node] for node in page) + 1  # one more than are our own
+        enough = max(own[node] for node in page) + 1  # one more than our own children
         some = select(literal(1)).where(under.c.parent_id == nodes.c.id).limit(enough).correlate(nodes).subquery("some")
         counted = select(func.count()).select_from(some).scalar_subquery()
         rows = await conn.execute(select(nodes.c.id, counted).where(nodes.c.id.in_(page)))
@@ -146,7 +146,7 @@ async def _have_others_under(conn: AsyncConnection, above: Mapping[bytes, bytes 
 
 
 def chunk_keys(keys: Collection[K]) -> Iterator[Sequence[K]]:
-    """Keys, as many as one statement takes at a time."""
+    """Yield the keys in pages for one statement each."""
     ordered = list(keys)
     for at in range(0, len(ordered), PAGE):
         yield ordered[at : at + PAGE]

@@ -22,14 +22,14 @@ from recorder.views.trajectories.assembly import Row, tool_call_view
 from recorder.views.trajectories.shapes import CallView, ToolCallView, TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectories
 
-PAGE = 20  # trajectories held in memory at a time, tokens included
+PAGE = 20  # trajectories in memory at a time, with tokens
 ID_PAGE = 500
 
 
 async def raw_lines(
     project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """One line a call, trajectory by trajectory in the order they began, from `since` (unix seconds) on.
+    """Yield one line per call, by trajectory in the order of their start, from `since` (unix seconds) on.
 
     `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start;
     `parts` are the parts of the trajectory's `reward`, by name, each with its reason.
@@ -46,7 +46,7 @@ async def raw_lines(
 async def openai_lines(
     project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """One line a completed trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf."""
+    """Yield one line per completed trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf."""
     async for page in _pages(project, trajectory_id, since, with_tokens=False):
         for trajectory in page:
             if trajectory.state is TrajectoryState.COMPLETED and trajectory.main_path and not trajectory.selection:
@@ -57,7 +57,7 @@ async def openai_lines(
 async def tool_lines(
     project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """One line a tool call that went through the gateway, in the order they began; those of no known run too."""
+    """Yield one line per tool call of the gateway, in the order of their start, also without a known trajectory."""
     t = tool_calls.c
     query = select(tool_calls).where(t.project_id == project.id).order_by(t.started_at, t.id).limit(PAGE)
     if trajectory_id is not None:
@@ -90,9 +90,9 @@ async def _pages(
 
 
 async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:
-    """All trajectories of the store, or one, by id: ids sort by time, and each page costs the same.
+    """Yield all trajectories of the store, or one, by id: ids sort by time, and each page costs the same.
 
-    A query for one project in order would make SQLite sort all of it for each page.
+    An ordered query for one project would make SQLite sort the project for each page.
     """
     t = trajectories.c
     query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)
@@ -118,7 +118,7 @@ async def _add_names(store: Store, names: dict[str, str], ids: Iterable[str]) ->
 
 
 async def _parts(store: Store, page: Iterable[TrajectoryView]) -> dict[str, list[NewPart]]:
-    """What each trajectory's reward is by its group's current score, and of what it is made."""
+    """Return the parts of each trajectory's reward in its group's current score."""
     group_ids = {t.group_id for t in page if t.group_id is not None}
     async with store.read() as conn:
         query = select(groups.c.current_score_id).where(
@@ -226,6 +226,6 @@ def _since(at: float | None, start: float) -> float | None:
 
 
 def _plain(message: Message) -> Mapping[str, Any]:
-    """A message without what fine-tuning formats do not know."""
+    """Return a message without fields that fine-tuning formats do not have."""
     plain = {k: v for k, v in message.items() if v is not None and k not in ECHO_EXTRAS}
     return plain if plain.get("content") is not None or plain.get("tool_calls") else {**plain, "content": ""}

@@ -1,9 +1,9 @@
 """Which versions' adapter folders may be removed, and clearing them in the store.
 
-Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions,
-versions that open trajectories or groups are pinned to, the best version of the newest campaign that measured any, the
-newest `keep`, and whatever an engine or proxy still uses. Refuses: files. The process that wrote a folder removes it
-after the row is cleared; a kill in between leaves a folder without a row.
+Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions, versions that open
+trajectories or groups are pinned to, the best version of the newest campaign with a measure, the newest `keep`, and
+versions that an engine or proxy still uses. Refuses: files. The process that wrote a folder removes it after the row is
+cleared; a kill in between leaves a folder without a row.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from recorder.store.sql import now
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
 from recorder.views.campaigns.measures import infer_measure, measure_value
 
-FOLDER_REMOVED: Final = "folder_removed"  # of a version: it cannot be made live again
+FOLDER_REMOVED: Final = "folder_removed"  # ledger code of a version: it cannot be made live again
 _ENDED: Final = (VersionState.RETIRED, VersionState.REJECTED, VersionState.ABANDONED)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFolders:
-    """A version that has no folders any more as far as the store knows: they may be removed."""
+    """A version whose folders were cleared in the store and may be removed."""
 
     version_id: str
     path: str
@@ -39,7 +39,7 @@ class ReleasedFolders:
 
 
 async def release_folders(store: Store, alias_id: str, keep: int) -> list[ReleasedFolders]:
-    """Clear the folders of an alias's versions that nothing needs, beyond its `keep` newest ones."""
+    """Clear the folders of an alias's unneeded versions, except its `keep` newest ones."""
     async with store.write() as conn:
         locked = select(aliases).where(aliases.c.id == alias_id).with_for_update()
         alias = (await conn.execute(locked)).one()
@@ -54,7 +54,7 @@ async def release_folders(store: Store, alias_id: str, keep: int) -> list[Releas
 
 
 async def _held(conn: AsyncConnection, project_id: str) -> set[str]:
-    """Engine names that engines hold, and ids of the versions that living proxies may still ask for."""
+    """Return the engine names of loaded adapters, and the ids of versions that running proxies may still request."""
     loaded = select(replicas.c.loaded).where(replicas.c.project_id == project_id)
     living = proxies.c.project_id == project_id, proxies.c.seen_at >= now() - PROXY_GONE_S
     asked = select(proxies.c.in_flight).where(*living)
@@ -63,7 +63,7 @@ async def _held(conn: AsyncConnection, project_id: str) -> set[str]:
 
 
 async def _best(conn: AsyncConnection, alias: Any) -> str | None:
-    """The name of the version that did best in the newest campaign that measured any; of equals the newest."""
+    """Return the name of the best version of the newest campaign with a measure; of equal ones, the newest."""
     of_campaign = ledger_rows.join(campaigns, campaigns.c.id == ledger_rows.c.object_id)
     query = select(campaigns.c.id, ledger_rows.c.detail).select_from(of_campaign)
     query = query.where(ledger_rows.c.object_kind == "campaign", ledger_rows.c.code == VALIDATION)
@@ -111,7 +111,7 @@ async def _release(conn: AsyncConnection, version: Any) -> ReleasedFolders:
 
 
 async def known_folders(store: Store) -> set[str]:
-    """Names of all versions' folders, and how those begin that are being written now (`<slug>@<number>`)."""
+    """Return the folder names of all versions, and the prefixes (`<slug>@<number>`) of those being written."""
     query = select(versions.c.path, versions.c.engine_name, versions.c.state).where(versions.c.number > 0)
     async with store.read() as conn:
         rows = list(await conn.execute(query))

@@ -1,20 +1,13 @@
-"""The sweep: all changes that time alone causes. Any worker may run it at any time.
+"""The sweep: all changes that time alone causes, and the `Sweeper` that runs it while a process lives.
 
-Owns: idle trajectories, groups that are due, expired leases, calls of dead proxies, trajectories past their retention.
-Refuses: the rules (`recorder.queue.groups.readiness`, `recorder.queue.attempts`), judging and training.
+Owns: idle trajectories, due groups, expired leases, calls of dead proxies, retention; when the next sweep runs, and the
+lease `sweep` under which it runs. Refuses: the rules (`recorder.queue.groups.readiness`, `recorder.queue.attempts`),
+judging and training.
 
-It reads first and takes the store's write lock only for what is due, a few objects a transaction, because a long write
-would block every proxy.
-
-Run the sweep for as long as a process lives: when something is due, in one process at a time.
-
-Owns: when the next sweep runs, and the lease under which it runs. Refuses: what is due and what happens to it
-(`recorder.maintenance.sweep`).
-
-Any number of processes may run a sweeper. Each finds the next due time by one query; the first to take the lease
-`sweep` then sweeps. Changes that can bring the due time forward wake it: ended trajectories, groups that change their
-holder, a process that ended. New trajectories and calls do not wake it, because they are due a timeout later at the
-earliest.
+A sweep reads first and takes the store's write lock only for what is due, a few objects per transaction, because a long
+write would block every proxy. Any number of processes may run a `Sweeper`: one query finds the next due time, and the
+first process to take the lease sweeps. Ended trajectories, groups that change their holder, and ended processes wake a
+sweeper early. New trajectories and calls do not: they are due a timeout later at the earliest.
 """
 
 from __future__ import annotations
@@ -67,10 +60,10 @@ from recorder.store.wal_checkpoint import empty_log
 
 log = logging.getLogger(__name__)
 
-BATCH: Final = 32  # objects a transaction
-MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.indexer`
+BATCH: Final = 32  # objects per transaction
+MERGE_S: Final = 0.2  # for removing deleted words from the index; `recorder.search.indexer` does the rest
 DAY_S: Final = 86400.0
-STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the unnamed process of such a call is dead
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: a call without a process name is lost then
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -93,9 +86,9 @@ class SweepReport:
 
 
 def next_due_query(project_id: str, settings: RecorderSettings) -> Select[Any]:
-    """The query for the time when a sweep next has something to do, for `seconds_until_due`.
+    """Return the query for the time when a sweep next has something to do, for `seconds_until_due`.
 
-    Retention is not included: the oldest of all trajectories is not found quickly.
+    Retention is not included, because no index finds the oldest trajectory.
     """
     rules = (
         _lost_calls(project_id),
@@ -109,14 +102,14 @@ def next_due_query(project_id: str, settings: RecorderSettings) -> Select[Any]:
 
 
 async def seconds_until_due(store: Store, question: Select[Any]) -> float:
-    """In how many seconds something is due; 0 and less: now. Infinite where nothing waits for time."""
+    """Return the seconds until something is due; 0 or less: now. Infinite if nothing waits for time."""
     async with store.read() as conn:
         at, *times = (await conn.execute(question)).one()
     return min((float(time) - float(at) for time in times if time is not None), default=math.inf)
 
 
 async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
-    """Do all that is due in a project now."""
+    """Do everything that is due in a project now."""
     errored = await _error_lost_calls(project.store, _lost_calls(project.id))
     idle = idle_trajectories(project.id, settings).due()
 
@@ -151,9 +144,9 @@ async def _in_batches(
     *,
     lock: bool = True,
 ) -> int:
-    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed.
+    """Act on the objects that `due` finds, again under the write lock, and return how many changed.
 
-    Without `lock` `act` locks the rows itself (PostgreSQL).
+    Without `lock`, `act` locks the rows itself (PostgreSQL).
     """
     changed = 0
     while await _any(store, due):
@@ -173,7 +166,7 @@ async def _any(store: Store, query: Select[Any]) -> bool:
 
 
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
-    await lock_groups_of(conn, trajectory_ids)  # before their members: see there
+    await lock_groups_of(conn, trajectory_ids)  # before their members: see its docstring
     still = idle.where(trajectories.c.id.in_(trajectory_ids)).with_for_update(skip_locked=True)
     closings = [TrajectoryEnd(id_, TrajectoryState.COMPLETED, "idle") for id_ in (await conn.execute(still)).scalars()]
     return len(await close_trajectories(conn, closings))
@@ -182,7 +175,7 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
 def _due_groups(project_id: str, settings: RecorderSettings) -> DueRule:
     """Open groups, and the time that `readiness.close_time` gives for each.
 
-    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to each other.
+    It must miss no due group: tests/recorder/maintenance/test_due_groups.py compares the two.
     """
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
@@ -204,14 +197,15 @@ def _claims(project_id: str, state: GroupState) -> DueRule:
 
 
 def _lost_calls(project_id: str) -> DueRule:
-    """Running calls: lost when their process is, which is when its lease is gone."""
+    """Open calls, and the time when each counts as lost: when the lease of its process ends."""
     held_until = select(lease_rows.c.lease_expires_at).where(
         lease_rows.c.project_id == calls.c.project_id,
         lease_rows.c.name == literal(PROXY) + calls.c.process,
         lease_rows.c.lease_owner.is_not(None),
     )
     known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
-    these = (calls.c.project_id == project_id, equals_literal(calls.c.state, "open"))  # the word, as the index has it
+    is_open = equals_literal(calls.c.state, "open")  # a literal, as in the partial index
+    these = (calls.c.project_id == project_id, is_open)
     return DueRule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 
@@ -228,7 +222,7 @@ async def _error_lost_calls(store: Store, lost: DueRule) -> int:
 
 
 async def _delete_old(project: Project, retention_days: float | None) -> int:
-    """Delete what is past its time, at most `BATCH` a sweep: each costs a transaction of its own."""
+    """Delete trajectories past their retention, at most `BATCH` a sweep, each in its own transaction."""
     if retention_days is None:
         return 0
     old = is_deletable(now() - retention_days * DAY_S)
@@ -237,13 +231,13 @@ async def _delete_old(project: Project, retention_days: float | None) -> int:
         due = list((await conn.execute(query.order_by(trajectories.c.ended_at).limit(BATCH))).scalars())
     deleted = 0
     for trajectory_id in due:
-        with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
+        with contextlib.suppress(NotFound, Conflict):  # another sweep or a worker was faster
             await delete_trajectory(project, trajectory_id, "retention")
             deleted += 1
     if deleted:
         await IndexMerge(project.store).go_on(MERGE_S)
     if deleted and not await empty_log(project.store):
-        log.warning("readers keep the store's log open: deleted content stays in it until it is next emptied")
+        log.warning("readers keep the store's WAL open: deleted content stays in it until it is emptied")
     return deleted
 
 
@@ -269,14 +263,14 @@ async def _abandon_attempts(project: Project) -> int:
 
 LEASE: Final = "sweep"
 LEASE_S: Final = 60.0  # a longer sweep may overlap another without harm: each of its writes is guarded
-BREATH_S: Final = 0.2  # between two looks, however much happens
+BREATH_S: Final = 0.2  # the shortest pause between two queries
 LOOK_S: Final = 20.0  # the longest pause between two queries: claiming an attempt sends no notification
-RETENTION_EVERY_S: Final = 60.0  # days need no haste, and no index
-HICCUP_S: Final = 1.0
+RETENTION_EVERY_S: Final = 60.0  # retention is in days, so it need not be exact
+HICCUP_S: Final = 1.0  # the pause after a sweep without changes, another process's sweep or a store error
 
 
 class Sweeper:
-    """Sweeps one project: `async with sweeper.running(): …`. `owner` names this process (`holders.holder_name`)."""
+    """Sweeps one project: `async with sweeper.running(): …`. `owner` names this process (`leases.holder_name`)."""
 
     def __init__(self, project: Project, settings: RecorderSettings, owner: str) -> None:
         self.sweeps = 0  # done by this process
@@ -297,7 +291,7 @@ class Sweeper:
             finally:
                 self._stopping = True
                 news.tell()
-                await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+                await task  # not cancelled: an interrupted statement leaks its connection's thread
 
     async def _run(self, news: ChangeSignal) -> None:
         within_s: float | None = None
@@ -310,13 +304,13 @@ class Sweeper:
             except StoreError as e:
                 log.warning("the sweep is paused until the store answers: %s", e)
                 within_s = HICCUP_S
-            except Exception:  # one object that trips a bug of ours must not keep all others waiting for good
+            except Exception:  # one object that triggers a bug must not block all others forever
                 log.exception("the sweep failed")
                 within_s = LOOK_S
             await asyncio.sleep(BREATH_S)
 
     async def _look(self) -> float:
-        """Sweep if anything is due; in how many seconds to look again."""
+        """Sweep if anything is due; return the seconds until the next query."""
         await leases.release_all_dead(self._project, PROXY)
         due_s = await seconds_until_due(self._project.store, self._question)
         if due_s > 0 and not self._retention_is_due():

@@ -1,19 +1,18 @@
 """The tree of a trajectory's calls: its main leaf and the path to it, retries, unselected choices, and call kinds.
 
-Owns: these, as pure functions over plain facts. Refuses: queries and storage (`recorder.queue.groups.call_kinds`
-settles kinds in the store), and which call another continues (`recorder.messages.lineage`). A branch is a branch;
-an SDK's retry is the same turn.
+Owns: these, as pure functions over plain facts. Refuses: queries and storage (`recorder.queue.groups.call_kinds` sets
+kinds in the store), and which call another continues (`recorder.messages.lineage`).
 
-A call's kind is main, sub-agent or auxiliary (a title, a summary). It is known only when the trajectory has ended,
-because only then is it known which thread continued. Kinds that a client states (`x-hone-turn`) are not changed.
+A call's kind is main, sub-agent or auxiliary (a title, a summary). It is decided when the trajectory has ended, because
+only then is it known which thread continued. Kinds that a client states (`x-hone-turn`) are not changed.
 
 A thread is a call that continues no other call of the trajectory, with all calls that continue it. The rule is
 conservative. Two threads with the same tools are both main (parallel samples, a compacted history, an agent without
-memory), and so are stages that follow one another, whatever their tools. A thread is a side thread if its tools differ
-and it begins while a main thread is busy: one of its calls runs, or it waits for tools and continues later. A side
-thread with tools of its own is a sub-agent's; one without is auxiliary. A first thread without tools is auxiliary if it
-is a single call about the very words with which the main thread then begins, and the main thread does not use its
-answer (Claude Code asks for a topic first; a planner's plan is used).
+memory), and so are consecutive stages, whatever their tools. A side thread has other tools and begins while a main
+thread is busy: one of its calls runs, or it waits for tools and continues later. A side thread with tools is a
+sub-agent's; one without is auxiliary. A first thread without tools is auxiliary if it is a single call about the exact
+text with which the main thread then begins, and the main thread does not use its answer (Claude Code asks for a topic
+first; a planner's plan is used).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from recorder.states import CallKind, CallState
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A call as the tree knows it."""
+    """The facts of a call that the tree needs."""
 
     id: str
     parent: ParentCall | None
@@ -40,7 +39,7 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class RetryAttempt:
-    """A call of one trajectory, among those with the same body, as the retry rule knows it."""
+    """The facts that the retry rule needs, about one of a trajectory's calls with the same body."""
 
     call_id: str
     retry_count: int
@@ -50,9 +49,9 @@ class RetryAttempt:
 
 
 def find_superseded(attempts: Iterable[RetryAttempt]) -> dict[str, str]:
-    """Which requests are superseded, and by which call: an SDK's retry and what it retries are one turn.
+    """Return the superseded requests, each with the call that supersedes it: a retry and its request are one turn.
 
-    The turn is the request that was continued (each, if several were), else the last one, a complete one first. Equal
+    The request that counts is the continued one (each, if several were), else the last one, a complete one first. Equal
     requests without a retry between them stay separate samples.
     """
     superseded: dict[str, str] = {}
@@ -68,10 +67,10 @@ def _age(attempt: RetryAttempt) -> tuple[int, float, str]:
 
 
 def _turns(attempts: Iterable[RetryAttempt]) -> list[list[RetryAttempt]]:
-    """Requests, grouped where a retry answers for an earlier one.
+    """Group requests: each retry joins the request that it repeats.
 
-    A retry answers for the request with the highest lower retry count that no other retry answers for; among equals for
-    one that did not complete, then for the newest.
+    A retry repeats the request with the next lower retry count that no other retry repeats; among several, one that did
+    not complete, then the newest.
     """
     turns: list[list[RetryAttempt]] = []
     for attempt in sorted(attempts, key=_age):
@@ -85,12 +84,12 @@ def _turns(attempts: Iterable[RetryAttempt]) -> list[list[RetryAttempt]]:
 
 
 def continued_choices(calls: Iterable[CallNode]) -> set[ParentCall]:
-    """The choices that some call continues."""
+    """Return the choices that a call continues."""
     return {c.parent for c in calls if c.parent is not None}
 
 
 def main_leaf(calls: Sequence[CallNode]) -> ParentCall | None:
-    """The last sampled choice of the main path: the judge sees the path to it. None where no call is complete."""
+    """Return the last sampled choice of the main path (the judge sees that path), or None if no call is complete."""
     main = [
         c
         for c in calls
@@ -100,7 +99,7 @@ def main_leaf(calls: Sequence[CallNode]) -> ParentCall | None:
 
 
 def path_to(calls: Mapping[str, CallNode], leaf: ParentCall | None) -> list[ParentCall]:
-    """The choices from the root to `leaf`, as far as the calls are known."""
+    """Return the choices from the root to `leaf`, as far as the calls are known."""
     path: list[ParentCall] = []
     while leaf is not None and leaf.call_id in calls:
         path.append(leaf)
@@ -109,7 +108,7 @@ def path_to(calls: Mapping[str, CallNode], leaf: ParentCall | None) -> list[Pare
 
 
 def find_unselected(calls: Iterable[CallNode], path: Collection[ParentCall]) -> set[ParentCall]:
-    """The choices of n>1 calls that no call continues and that do not end the main path."""
+    """Return the choices of n>1 calls that no call continues and that do not end the main path."""
     nodes = list(calls)
     chosen = continued_choices(nodes) | set(path)
     every = (ParentCall(c.id, index) for c in nodes if c.choices > 1 for index in range(c.choices))
@@ -117,9 +116,9 @@ def find_unselected(calls: Iterable[CallNode], path: Collection[ParentCall]) -> 
 
 
 def split_choices(calls: Sequence[CallNode]) -> list[int]:
-    """The choices of a first call with n>1 that was never continued: each is a trajectory of one group.
+    """Return the choices of a first call with n>1 that become trajectories of their own, because no call continues it.
 
-    Returns the choices beyond the first, which stays with the trajectory; empty where the rule does not apply.
+    The first choice stays with the trajectory and is not returned. Empty if the rule does not apply.
     """
     kept = [c for c in calls if not c.superseded and c.turn_kind is CallKind.MAIN]
     if len(kept) != 1 or kept[0].parent is not None or kept[0].state is not CallState.COMPLETE:
@@ -129,19 +128,19 @@ def split_choices(calls: Sequence[CallNode]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What the rule needs to know of a call. Times are unix seconds."""
+    """The facts of a call that the rule for kinds needs. Times are unix seconds."""
 
     id: str
     parent: str | None  # the call that it continues
     tools: bytes | None  # identifies its tools; None: it has none
     began: float
     ended: float | None
-    calls_tools: bool  # its answer does
+    calls_tools: bool  # whether its answer calls tools
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTexts:
-    """The texts of a thread's first call, where they matter."""
+    """The texts of a thread's first call that the rule compares."""
 
     user: str = ""  # its first user message
     prompt: str = ""  # its whole prompt
@@ -166,7 +165,7 @@ class _Thread:
 
 
 def side_call_kinds(calls: Iterable[CallFacts], words: Mapping[str, ThreadTexts]) -> dict[str, CallKind]:
-    """The kinds of a trajectory's calls that are not on its main path. `words` by a thread's first call."""
+    """Return the kinds of a trajectory's calls beside its main path. `words`: by the id of a thread's first call."""
     threads = _threads(calls)
     main: list[_Thread] = []
     found: dict[str, CallKind] = {}
@@ -197,7 +196,7 @@ def _thread_age(call: CallFacts) -> tuple[float, str]:
 
 
 def _before(thread: _Thread, later: Sequence[_Thread], words: Mapping[str, ThreadTexts]) -> CallKind:
-    """The kind of a thread before which there is no main one."""
+    """Return the kind of a thread without an earlier main thread."""
     if thread.first.tools is not None or len(thread.calls) > 1:
         return CallKind.MAIN
     about = words.get(thread.first.id, ThreadTexts())
@@ -210,7 +209,7 @@ def _before(thread: _Thread, later: Sequence[_Thread], words: Mapping[str, Threa
 
 
 def _beside(thread: _Thread, main: Sequence[_Thread], words: Mapping[str, ThreadTexts]) -> CallKind:
-    """The kind of a thread that begins when others have begun."""
+    """Return the kind of a thread that begins after other threads."""
     at, tools = thread.first.began, thread.first.tools
     running = [m for m in main if m.running_at(at)]
     waiting = [m for m in main if m.waits_at(at)]

@@ -1,7 +1,7 @@
 """Content ids: when two messages are the same message, and their hashes.
 
-Owns: the canonical form of a message (five ways to echo an assistant message are one), and the keyed hashes of nodes,
-blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.lineage`).
+Owns: the canonical form of a message (clients echo an assistant message in several forms), and the keyed hashes of
+nodes, blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.lineage`).
 
 Hashes are keyed with the project's `node_key`, so equal text in two projects cannot be linked.
 """
@@ -41,15 +41,15 @@ def canonical_json(value: object) -> bytes:
     """`value` as compact JSON with sorted keys: equal values give equal bytes."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # integers beyond 64 bits, lone surrogates: JSON has them, orjson does not
+    except TypeError:  # integers beyond 64 bits, lone surrogates: valid JSON, but orjson rejects them
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def canonical_message(message: Message) -> dict[str, Any]:
-    """`message` in the one form that all its echoes share.
+    """Return `message` in the one form that all its echoes share.
 
     None, "" and an absent content are equal; a list with one text part equals its text; arguments of tool calls are
-    compared as JSON where they parse; ids are kept; what only echoes add (`ECHO_EXTRAS`, nulls) is dropped.
+    compared as JSON if they parse; ids are kept; fields that only echoes add (`ECHO_EXTRAS`, nulls) are dropped.
     """
     if len(message) == 2 and message.get("content").__class__ is str and message["content"] and "role" in message:
         return dict(message)  # nearly all messages
@@ -68,7 +68,7 @@ def canonical_message(message: Message) -> dict[str, Any]:
 
 
 def echoed_extras(message: Message) -> dict[str, Any]:
-    """What `canonical_message` omits although it has content: reasoning, refusal, annotations …"""
+    """Return the fields with content that `canonical_message` omits: reasoning, refusal, annotations …"""
     return {k: v for k, v in message.items() if k in ECHO_EXTRAS and v not in (None, [], "")}
 
 
@@ -78,7 +78,7 @@ def node_id(key: bytes, parent: bytes | None, message: Message) -> bytes:
 
 
 def chain_node_ids(key: bytes, messages: Sequence[Message]) -> list[bytes]:
-    """The node ids of a conversation, one a message, first to last."""
+    """Return the node ids of a conversation, one per message, in order."""
     ids: list[bytes] = []
     parent: bytes | None = None
     for message in messages:
@@ -95,7 +95,7 @@ def content_id(key: bytes, content: bytes) -> bytes:
 def issued_id_key(issued_id: str) -> str:
     """Return the key by which an issued id is looked up: the id itself, or a hash of a long one.
 
-    Some providers put a signature of kilobytes into the id of a tool call, which PostgreSQL's indexes do not take.
+    Some providers put a signature of kilobytes into a tool-call id, which is too long for PostgreSQL's indexes.
     """
     if len(issued_id) <= _ID_CHARS:
         return issued_id
@@ -103,7 +103,7 @@ def issued_id_key(issued_id: str) -> str:
 
 
 def hash_first_turn(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
-    """A hash of a trajectory's task: its system messages and the first of its user; with `whole`, all of both."""
+    """Return the canonical messages that define a task: system messages and the first user message; `whole`: all."""
     head: list[dict[str, Any]] = []
     for message in messages:
         role = message.get("role")
@@ -124,10 +124,10 @@ def implicit_group_key(
     continued: bool = False,
     masked: bool = False,
 ) -> str:
-    """The key that trajectories of the same task share: alias, system messages, tools, first user message.
+    """Return the key that trajectories of the same task share: alias, system messages, tools, first user message.
 
-    `purpose` is part of it, so that a measuring trajectory never shares a group with trajectories that are trained on.
-    A continuation of an ended trajectory (`continued`) is no further attempt at its task, so all later user messages
+    `purpose` is part of it, so that an evaluation never shares a group with trajectories that are trained on. A
+    continuation of an ended trajectory (`continued`) is not another attempt at its task, so all later user messages
     count too. `masked`: similar texts count as the same (`recorder.messages.text_masking`).
     """
     head = hash_first_turn(messages, whole=continued)
@@ -149,7 +149,7 @@ def _content(parts: list[Any]) -> Any:
 
 
 def _without_marks(part: Any) -> Any:
-    # cache marks move from message to message as a conversation grows
+    # clients move cache marks from message to message as a conversation grows
     if not isinstance(part, dict):
         return part
     return {k: v for k, v in part.items() if v is not None and k != "cache_control"}
@@ -166,10 +166,10 @@ def _tool_call(call: Any) -> Any:
 
 
 def _arguments(text: str) -> Any:
-    """Arguments as a value where they are JSON, else as the text that the model wrote."""
+    """Return arguments as a JSON value if they parse, else as the text that the model wrote."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    # a JSON string must not equal the malformed text that spells the same
+    # a JSON string must not equal a malformed text with the same characters
     return {"json": value}

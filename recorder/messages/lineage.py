@@ -1,19 +1,13 @@
-"""What a conversation shares with recorded calls that it does not continue word by word. Pure.
+"""Decide which recorded answer a call continues, and what its conversation shares with calls that it does not continue.
 
-Owns: answers that come back behind another history, and texts of a trajectory that a new conversation quotes. Refuses:
-deciding where a call belongs (`recorder.capture.lookups.client_sessions`), and the exact chain of messages
-(`recorder.messages.lineage`).
+Owns: that decision from the ends of a conversation and the ids that Hone issued; answers that recur behind another
+history; texts of a trajectory that a new conversation quotes. Pure functions. Refuses: queries
+(`recorder.capture.lookups.recorded_calls`), choosing a trajectory (`recorder.capture.lookups.client_sessions`), and the
+shape of a trajectory's calls (`recorder.messages.call_tree`).
 
-An answer counts together with what it answered, because "OK" alone comes back in any trajectory.
-
-Decide which sampled answer a call continues, from the ends of its conversation and the ids that Hone issued.
-
-Owns: that decision, as pure functions over plain facts. Refuses: queries and storage
-(`recorder.capture.lookups.recorded_calls`), and the shape of a trajectory's calls (`recorder.messages.call_tree`).
-
-The rules are those of the recorder's contract. A chain of messages that ends in an answer that Hone sampled belongs to
-that answer's trajectory; this is certain if only one open trajectory has such an answer. Identical trajectories stay
-separate samples.
+A chain of messages that ends in an answer that Hone sampled belongs to that answer's trajectory. This is certain if
+only one open trajectory has such an answer. Identical trajectories stay separate samples. Behind another history an
+answer counts only together with the message before it, because "OK" alone occurs in any trajectory.
 """
 
 from __future__ import annotations
@@ -30,24 +24,24 @@ from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 
 MIN_QUOTED_CHARS: Final = 32  # a shorter text may occur in two conversations by chance
-_BLOCK_ENDS: Final = "<`"  # what closing tags and fences of code begin with
+_BLOCK_ENDS: Final = "<`"  # the first characters of closing tags and code fences
 MOST_LOOKED_AT: Final = 16  # assistant messages of a history, from its end
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """An answer of a trajectory, with what it answered."""
+    """An answer of a trajectory, with the message that it answered (`asked`)."""
 
     choice: ParentCall
     trajectory_id: str
     answer: Message
     asked: Message | None
     finish_reason: str | None
-    tools: bytes | None  # the blob of the tools that its call had
+    tools: bytes | None  # the blob id of its call's tools
 
 
 def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswer]) -> list[RecordedAnswer]:
-    """The recorded answers that occur in a conversation, at the last position where any does; empty if none does."""
+    """Return the recorded answers that occur in a conversation, at the last position of any; empty if none occurs."""
     known: dict[tuple[bytes, bytes], list[RecordedAnswer]] = {}
     for one in said:
         if one.asked is not None:
@@ -63,7 +57,7 @@ def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswe
 
 
 def form_without_ids(message: Message) -> bytes:
-    """A message without the ids of tool calls: some agents renumber their calls when they send them back."""
+    """A message's canonical form without tool-call ids: some agents renumber them when they repeat the message."""
     form = canonical_message(message)
     form.pop("tool_call_id", None)
     calls = form.get("tool_calls")
@@ -77,16 +71,16 @@ def _without_id(call: Any) -> Any:
 
 
 def equals_but_space(said: Message, told: Message) -> bool:
-    """Whether a message is another with the white space at the ends of its text trimmed, or left."""
+    """Whether `told` equals `said`, or `said` with the white space at the ends of its text trimmed."""
     text = message_text(said)
     return message_text(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
 
 
 def matched_length(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
-    """How many characters of a repeated message are the sampled text, if it begins with all of that; 0 if it does not.
+    """Return how many characters of a repeated message are the sampled text; 0 if it does not begin with all of it.
 
-    Agents append their stop string, and notes. After the sampled text comes a new line, one of the call's stop strings
-    or the end of a code block: a text that continues in another way is another text.
+    Agents append their stop string, and notes. The sampled text must be followed by a new line, by one of the call's
+    stop strings or by the end of a code block; otherwise it is another text.
     """
     text, whole = message_text(told), message_text(said)
     if not whole.strip():
@@ -126,13 +120,13 @@ def first_user_text(messages: Iterable[Message]) -> str:
 
 
 def is_about(words: str, messages: Iterable[Message]) -> bool:
-    """Whether some user message contains these words, and not inside longer words: what an auxiliary call is about."""
+    """Whether a user message contains these words as whole words. Tells what an auxiliary call is about."""
     return bool(words) and any(
-        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in text_parts(m)
+        _has_words(words, text) for m in messages if m.get("role") == "user" for text in text_parts(m)
     )
 
 
-def _stands_in(words: str, text: str) -> bool:
+def _has_words(words: str, text: str) -> bool:
     at = text.find(words)
     if at < 0:
         return False
@@ -141,7 +135,7 @@ def _stands_in(words: str, text: str) -> bool:
 
 
 def system_head(messages: Iterable[Message]) -> bytes:
-    """The system messages that a conversation begins with, in their canonical form."""
+    """Return the system messages at the beginning of a conversation, in canonical form."""
     found: list[dict[str, Any]] = []
     for message in messages:
         if message.get("role") not in ("system", "developer"):
@@ -151,7 +145,7 @@ def system_head(messages: Iterable[Message]) -> bytes:
 
 
 def asked_of_tools(answer: Message) -> Iterator[str]:
-    """Every text in the arguments of an answer's tool calls."""
+    """Yield every text in the arguments of an answer's tool calls."""
     for call in answer.get("tool_calls") or ():
         function = call.get("function") if isinstance(call, Mapping) else None
         arguments = function.get("arguments") if isinstance(function, Mapping) else None
@@ -173,9 +167,9 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, in which ids are looked for
+MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, that are searched for ids
 MOST_WRITTEN: Final = 64  # ids in one text
-# Random ids as vLLM's parsers of tool calls make them. Names and numbers that a client or a model may count up are not.
+# Random ids as vLLM's tool-call parsers make them. Names and numbers that a client or a model can count up never match.
 _WRITTEN_ID: Final = re.compile(
     r"(?<![\w-])(?:chatcmpl-tool-|call_(?:\d{1,4}_)?)[0-9a-f]{16}(?:[0-9a-f]{16})?(?![\w-])", re.ASCII
 )
@@ -183,7 +177,7 @@ _WRITTEN_ID: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationAnswer:
-    """An assistant message as a conversation repeats it. `node` identifies all up to it, `before` all before it."""
+    """An assistant message in a conversation. `node` identifies the history with it, `before` the history before it."""
 
     node: bytes
     before: bytes | None  # None: the conversation begins with it
@@ -197,25 +191,25 @@ class Match:
     call_id: str
     choice: int
     trajectory_id: str
-    open: bool  # its trajectory is
+    open: bool  # whether its trajectory is open
     continued: bool  # another call continues it already
-    at: float  # when it was sampled
+    at: float  # when it was sampled, in unix seconds
     session: str | None = None  # of its trajectory
-    hinted: bool = False  # it was placed there by a hint alone
+    hinted: bool = False  # only a hint assigned its call to the trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result of the matches: `match` is None if there is none."""
+    """The parent of a call. `match`: None if there is no match."""
 
     confidence: Confidence
     match: Match | None
 
 
 def issued_tool_call_ids(messages: Sequence[Message]) -> list[str]:
-    """The tool-call ids of the last assistant message with tool calls, in order; empty if there is none.
+    """Return the tool-call ids of the last assistant message with tool calls, in order; empty if there is none.
 
-    If no message has tool calls, those that the last of its texts spells (`written_ids`).
+    If no message has tool calls, the ids that its text contains (`written_ids`).
     """
     for message in reversed(messages):
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
@@ -230,9 +224,9 @@ def has_tool_calls(messages: Sequence[Message]) -> bool:
 
 
 def written_ids(messages: Sequence[Message]) -> list[str]:
-    """The random ids in the last assistant text that has any: some agents write their tool calls as text (smolagents).
+    """Return the random ids in the last assistant text with any: some agents write tool calls as text (smolagents).
 
-    An id that occurs before it, in text of users, tools or the system, may have been copied and is no evidence.
+    An id that also occurs earlier, in text of users, tools or the system, may have been copied and is no evidence.
     """
     turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
     for at in turns[:MOST_LOOKED_AT]:
@@ -249,15 +243,15 @@ def has_answer(messages: Sequence[Message]) -> bool:
 
 
 def answer_nodes(messages: Sequence[Message], chain: Sequence[bytes], limit: int = 64) -> list[bytes]:
-    """The nodes of the assistant messages of a conversation, the last first, at most `limit` of them."""
+    """Return the nodes of a conversation's assistant messages, the last first, at most `limit`."""
     nodes = (node for message, node in zip(messages, chain, strict=True) if message.get("role") == "assistant")
     return list(nodes)[::-1][:limit]
 
 
 def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[ConversationAnswer]:
-    """The assistant message that a conversation continues; two if it closes with the beginning of an answer.
+    """Return the assistant message that a conversation continues; two if it ends with the beginning of an answer.
 
-    An earlier message that Hone sampled is no evidence if a later one is not Hone's: the history was edited or made up.
+    An earlier message that Hone sampled is no evidence if a later one is not Hone's: the history may be edited.
     """
     turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
     kept = turns[: 2 if messages[-1].get("role") == "assistant" else 1]
@@ -265,10 +259,10 @@ def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[Co
 
 
 def decide_parent(matches: Iterable[Match]) -> Decision:
-    """The answer that a call continues, given every sampled choice that equals its beginning.
+    """Return the answer that a call continues, given every sampled choice that matches its beginning.
 
     Exact if only one trajectory is possible: the only open one or, if none is open, the only one. Otherwise ambiguous:
-    the newest answer that no call continues yet, since trajectories that are equal so far may be assigned in any order.
+    the newest answer that no call continues yet, since trajectories that are equal so far are interchangeable.
     """
     found = list(matches)
     if not found:

@@ -1,4 +1,4 @@
-"""Media in messages: stored once as blobs, however often a conversation shows them.
+"""Media in messages: stored once as blobs, however often they occur in conversations.
 
 Owns: extracting long strings from content parts and restoring them. Refuses: text parts, storage.
 """
@@ -16,7 +16,7 @@ _MARK = "hone-blob:"
 
 
 def extract_media(key: bytes, message: Message) -> tuple[Message, dict[bytes, bytes]]:
-    """`message` with its long media strings replaced by marks, and these strings by blob id."""
+    """Return `message` with its long media strings replaced by marks, and these strings by blob id."""
     content = message.get("content")
     if not isinstance(content, list):
         return message, {}
@@ -37,7 +37,7 @@ def extract_media(key: bytes, message: Message) -> tuple[Message, dict[bytes, by
 
 
 def media_ids(message: Message) -> Iterator[bytes]:
-    """The ids of the blobs that `restore_media` needs."""
+    """Yield the ids of the blobs that `restore_media` needs."""
     content = message.get("content")
     for part in content if isinstance(content, list) else []:
         if _is_media(part):
@@ -45,7 +45,7 @@ def media_ids(message: Message) -> Iterator[bytes]:
 
 
 def restore_media(message: Message, blobs: Mapping[bytes, bytes]) -> Message:
-    """The message as it was before `extract_media`. A mark without its blob stays a mark."""
+    """Return the message as it was before `extract_media`. A mark without its blob stays a mark."""
     content = message.get("content")
     if not isinstance(content, list) or not any(True for _ in media_ids(message)):
         return message

@@ -1,7 +1,7 @@
-"""Read a stored message: its text, its thinking and its tool calls, in each spelling of the internal form.
+"""Read a stored message: its text, its thinking and its tool calls, in all variants of the internal form.
 
-Owns: reading these whatever invalid values stand in their place, and when a tool call equals a model's request: the
-names, and the arguments as JSON values. Refuses: display, storage, and choosing among equal requests
+Owns: reading these even where values are invalid, and when a tool call equals a model's request: the same name, and the
+same arguments as JSON values. Refuses: display, storage, and choosing among equal requests
 (`recorder.capture.tool_calls`).
 """
 
@@ -22,7 +22,7 @@ _THINKING: Final = ("reasoning_content", "reasoning")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that was requested. `arguments` as stored: mostly a string of JSON."""
+    """A tool call in a message. `arguments` as stored: mostly a JSON string."""
 
     id: str | None
     name: str
@@ -30,12 +30,12 @@ class ToolCall:
 
 
 def thinking_text(message: Message) -> str:
-    """What the model thought, "" for nothing."""
+    """Return the model's thinking, or ""."""
     return next((said for name in _THINKING if isinstance(said := message.get(name), str) and said), "")
 
 
 def tool_calls(message: Message) -> list[ToolCall]:
-    """The tool calls of a message, and its `function_call`, the older form."""
+    """Return the tool calls of a message, and its `function_call`, the older form."""
     asked, old = message.get("tool_calls"), message.get("function_call")
     found = [one for one in asked if isinstance(one, Mapping)] if isinstance(asked, list) else []
     return [_tool_call(one) for one in [*found, *([{"function": old}] if isinstance(old, Mapping) else [])]]
@@ -51,9 +51,9 @@ def _tool_call(one: Mapping[str, object]) -> ToolCall:
 def message_text(
     message: Mapping[str, object], *, separator: str = "\n", label: Callable[[object], str] | None = None
 ) -> str:
-    """The text of a message's content (also of an MCP result's): a string, a list of parts, or nothing.
+    """Return the text of a message's content, or of an MCP result's: a string, a list of parts, or nothing.
 
-    `label` gives the text for a part that is no text; None: it is skipped.
+    `label` returns the text for a part that is not text; without it such parts are skipped.
     """
     if label is None:
         return separator.join(text_parts(message))
@@ -62,12 +62,12 @@ def message_text(
 
 
 def text_parts(message: Mapping[str, object]) -> Iterator[str]:
-    """The texts of a message's content, in their order."""
+    """Yield the texts of a message's content, in order."""
     return find_texts(message.get("content"))
 
 
 def find_texts(content: object) -> Iterator[str]:
-    """All texts in a content, at any depth."""
+    """Yield all texts in a content, at any depth."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
@@ -78,7 +78,7 @@ def find_texts(content: object) -> Iterator[str]:
 
 
 def content_parts(content: object) -> list[tuple[str | None, object]]:
-    """The parts of a message's content, each with its text; None for one that is no text."""
+    """Return the parts of a message's content, each with its text, or None if it is not text."""
     if content is None or content == "":
         return []
     if isinstance(content, str):
@@ -94,12 +94,12 @@ def _text(part: object) -> str | None:
 
 
 def kind_label(part: object) -> str:
-    """A part that is no text by its type, for `message_text`."""
+    """Return the label of a part that is not text, by its type, for `message_text`."""
     return f"[{media_kind(part)}]"
 
 
 def media_kind(part: object) -> str:
-    """What a part is that is no text."""
+    """Return the kind of a part that is not text."""
     return str(part.get("type", "?")) if isinstance(part, Mapping) else type(part).__name__
 
 
@@ -108,7 +108,7 @@ _CLIENTS_PREFIX = re.compile(r"^mcp__(?:[^_]|_(?!_))+__(?=.)")
 
 
 def match_key(key: bytes, name: str, arguments: Any) -> bytes:
-    """The 16 bytes in which a tool call equals the request for it; keyed with the project's `node_key`."""
+    """Return a hash of 16 bytes that a tool call and its request share, keyed with the project's `node_key`."""
     form = content_hashes.canonical_json(
         [_CLIENTS_PREFIX.sub("", name), _plain(arguments if arguments is not None else {})]
     )
@@ -116,7 +116,7 @@ def match_key(key: bytes, name: str, arguments: Any) -> bytes:
 
 
 def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, str | None, bytes]]:
-    """(position, tool-call id, match key) of each function call in an assistant message whose arguments are JSON."""
+    """Return (position, tool-call id, match key) of each function call of an assistant message with JSON arguments."""
     found = []
     calls = (message or {}).get("tool_calls")
     for position, call in enumerate(calls if isinstance(calls, Sequence) else ()):
@@ -126,14 +126,14 @@ def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, 
         try:
             wanted = match_key(key, function["name"], json.loads(function.get("arguments") or "{}"))
         except (TypeError, ValueError, RecursionError):
-            continue  # what is no JSON can't be called with, nor what is nested deeper than is read
+            continue  # not JSON, or nested too deep: no tool can be called with it
         id_ = call.get("id")
         found.append((position, id_ if isinstance(id_, str) else None, wanted))
     return found
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as JavaScript writes them: 2.0 is 2."""
+    """Return a value with numbers as JavaScript writes them: 2.0 becomes 2."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, list):

@@ -3,20 +3,19 @@
 Owns: walking a call's parts, the visible marks, and what else is removed with a match. Refuses: patterns
 (`recorder.base.patterns`).
 
-Rows, node ids, hashes and groups are made of the redacted call and reveal nothing of the original. A node id made of
-the original text would: it is keyed, but the key lies in the same store, and whoever has both can try every phone
-number. The price: two trajectories that differ in redacted text alone look equal, and only ids that Hone issued tell
-them apart.
+Rows, node ids, hashes and groups are made from the redacted call and reveal nothing of the original. A node id of the
+original text would: its key is in the same store, so anyone with a copy of the store could try every phone number. So
+two trajectories that differ only in redacted text look equal, and only ids that Hone issued distinguish them.
 
-Token ids spell the text. So a call with a match keeps neither ids nor logprobs, whichever part matched, and its choices
-are not trainable. The same holds for calls that continue it, because their prompt may hold sampled text that the client
-never sent (reasoning that Hone kept). Ids without text cannot be checked and are not kept either.
+Token ids reveal the text. So a call with a match, in whichever part, is stored without ids and logprobs, and its
+choices are not trainable. The same holds for calls that continue it, because their prompt may contain sampled text that
+the client never sent (stored reasoning). Ids without text cannot be checked and are not stored either.
 
-A conversation that Hone itself assembles (`previous_response_id`) continues from the stored text, marks included.
+A conversation that Hone itself assembles (`previous_response_id`) continues from the stored text, with its marks.
 
-Not redacted: text inside images or audio, text in another encoding (base64, percent signs), and a match within which a
-broken answer ends. Addresses (the ids of trajectories and groups) are stored as they are, because agents need them. A
-campaign's scenarios and its agents' results are the operator's own and are not checked.
+Not redacted: text inside images or audio, text in another encoding (base64, percent-encoding), and a match that a
+broken answer cuts off. Addresses (the ids of trajectories and groups) are stored unchanged, because agents need them. A
+campaign's scenarios and its agents' results belong to the operator and are not checked.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ from recorder.base.patterns import Pattern, parse_pattern
 from recorder.messages import content_hashes
 from recorder.messages.calls import Message, RecordedCall, RecordedRequest, RedactedParts, SampledChoice
 
-# Keys that carry the form of a message. A pattern that happens to match one must not take the message apart.
+# Keys that define the form of a message. A pattern that matches one by chance must not break the message.
 _FORM: Final = frozenset(
     {"role", "content", "type", "text", "name", "id", "tool_call_id", "tool_calls", "function", "arguments", "index"}
 )
-_WORDS: Final = frozenset({"role", "type"})  # and whose values do
-# Fields of a body that no model ever sees: a match there is taken out, and costs the call's tokens nothing.
+_WORDS: Final = frozenset({"role", "type"})  # keys whose values define the form too
+# Fields of a body that no model sees: a match there is redacted, and the call keeps its tokens.
 _UNSEEN: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key"})
 _SPELLING: Final = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "tokens", "text_offset"}
 )
-# A prompt that a client gave as token ids is recorded as their list: their text cannot be checked.
+# A prompt that a client gave as token ids is recorded as a list of ids, whose text cannot be checked.
 _IDS: Final = re.compile(r"\[[0-9]+(?:,[0-9]+)+\]")
 _REMEMBERED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _RedactedMessages:
-    """Messages as they came, and as they are kept."""
+    """Messages as the client sent them (`given`) and as they are stored (`kept`)."""
 
     given: Sequence[Message]
     kept: Sequence[Message]
@@ -58,7 +57,7 @@ class _RedactedMessages:
 
 
 class Redactor:
-    """The patterns in force. Without any it hands back what it was given."""
+    """Redacts by the configured patterns. Without patterns it returns its input."""
 
     def __init__(self, entries: Sequence[str] = ()) -> None:
         self._patterns: tuple[Pattern, ...] = tuple(map(parse_pattern, entries))
@@ -70,10 +69,9 @@ class Redactor:
         return bool(self._patterns)
 
     def text(self, text: str) -> str:
-        """`text` with a mark in place of each match; JSON in it is matched behind its escapes.
+        """Return `text` with a mark in place of each match; JSON with escapes is decoded before matching.
 
-        JSON with escapes is serialized again if anything matched, because its spelling would reveal how a secret was
-        escaped.
+        If anything matched, such JSON is serialized again, because the escapes would reveal parts of a secret.
         """
         plain = self._marked(text)
         if "\\" not in plain or plain.lstrip()[:1] not in ("{", "[", '"'):
@@ -86,7 +84,7 @@ class Redactor:
         return plain if kept == inner and plain == text else json.dumps(kept, ensure_ascii=False)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with a mark in place of each match: in texts, numbers and keys."""
+        """Return a JSON value with a mark in place of each match, in texts, numbers and keys."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -100,11 +98,11 @@ class Redactor:
         return value
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Messages as they are kept. The same list gives the same list, which is what `Memory` knows a chain by."""
+        """Return messages as they are stored. The same list returns the same list, by which caches identify a chain."""
         return self._look(messages).kept if self._patterns else messages
 
     def request(self, request: RecordedRequest) -> RecordedRequest:
-        """A request as it is kept."""
+        """Return a request as it is stored."""
         if not self._patterns:
             return request
         known = self._requests.get(id(request))
@@ -127,7 +125,7 @@ class Redactor:
         return replace(kept, body_hash=_body_hash(kept))
 
     def turn(self, turn: RecordedCall) -> RecordedCall:
-        """A call as it is kept. Its `redacted` says what was taken out; None where nothing was."""
+        """Return a call as it is stored. Its `redacted` says where text was redacted; None: nowhere."""
         if not self._patterns:
             return turn
         request = self.request(turn.request)
@@ -159,7 +157,7 @@ class Redactor:
 
     def _look(self, messages: Sequence[Message]) -> _RedactedMessages:
         known = self._seen.get(id(messages))
-        if known is not None and known.given is messages:  # the entry holds the list, so its id is not another's
+        if known is not None and known.given is messages:  # the entry keeps the list alive, so its id is not reused
             return known
         kept = [self._message(m) or {} for m in messages]
         hits = frozenset(at for at, (a, b) in enumerate(zip(kept, messages, strict=True)) if a != b)
@@ -187,7 +185,7 @@ class Redactor:
         for start, end, name in spans:
             if start >= at:
                 parts += [text[at:start], f"[redacted:{name}]"]
-            at = max(at, end)  # what two patterns share is one mark
+            at = max(at, end)  # overlapping matches become one mark
         return "".join((*parts, text[at:]))
 
 
@@ -196,7 +194,7 @@ def _is_word(key: Any, value: Any) -> bool:
 
 
 def _strings(redaction: Redactor, value: Any) -> Any:
-    """As `value`, but numbers stay: those of an answer are times and counts of the engine's own."""
+    """As `value`, but numbers stay: those of an answer are the engine's times and counts."""
     if isinstance(value, str):
         return redaction.text(value)
     if isinstance(value, Mapping):
@@ -205,14 +203,14 @@ def _strings(redaction: Redactor, value: Any) -> Any:
 
 
 def _not_spelled_out(value: Any) -> Any:
-    """An answer's fields besides its messages, without those that spell the messages token by token."""
+    """Return an answer's fields besides its messages, without those that contain the messages token by token."""
     if isinstance(value, Mapping):
         return {k: _not_spelled_out(v) for k, v in value.items() if k not in _SPELLING}
     return [_not_spelled_out(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _seen_parts(request: RecordedRequest) -> tuple[Any, ...]:
-    """All that a model may see of a request, but its messages."""
+    """Return everything of a request that a model may see, except its messages."""
     return (
         list(request.tools) if request.tools is not None else None,
         request.response_format,
@@ -222,13 +220,13 @@ def _seen_parts(request: RecordedRequest) -> tuple[Any, ...]:
 
 
 def _body_hash(kept: RecordedRequest) -> bytes:
-    """What a retry is recognised by. The hash of the body itself could be tried out."""
+    """Return a hash of the redacted body, by which retries are recognized. The original's hash could be guessed."""
     whole = [kept.model, kept.endpoint, list(kept.messages), kept.tools, kept.response_format, kept.rest]
     return blake2b(content_hashes.canonical_json(whole), digest_size=16).digest()
 
 
 def _without_ids(turn: RecordedCall, *, everywhere: bool) -> RecordedCall:
-    """`turn` without the token ids of redacted parts and of parts that have no text to check."""
+    """Return `turn` without the token ids of redacted parts and of parts without text to check."""
     unseen = everywhere or not turn.request.messages
     choices = [_blank(c) if everywhere or c.message is None else c for c in turn.choices]
     return replace(turn, choices=choices, prompt_token_ids=None if unseen else turn.prompt_token_ids)

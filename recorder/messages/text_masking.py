@@ -1,7 +1,7 @@
 """Mask what varies between similar tasks: numbers, dates, ids, addresses, URLs and quoted text. Pure.
 
-Owns: what is masked, and with which mark. Refuses: deciding whether similar is enough (`recorder.same_task`), and
-showing it to the judge (`judge.llm.prompt`).
+Owns: what is masked, and with which mark. Refuses: deciding whether similar tasks count as the same (the setting
+`recorder.same_task`), and the judge's prompt (`judge.llm.prompt`).
 
 Each kind has its own mark, so a number never stands for an address. Masking is idempotent.
 """
@@ -20,9 +20,9 @@ _MONTH = (
 )
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[ap]m\b)?"
-_MOST_QUOTED = 2000  # characters between two quotation marks: more is no quotation
+_MOST_QUOTED = 2000  # characters between two quotation marks; a longer text is not a quotation
 
-# In this order: what is longer holds what is shorter (a URL has numbers, a quotation may have anything).
+# In this order, because earlier kinds contain later ones (a URL has numbers, a quotation may have anything).
 _KINDS: Final = (
     ("url", re.compile(r"\b(?:https?|ftp|file|s3|gs)://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}]", re.IGNORECASE)),
     ("address", re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+|\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?")),
@@ -49,14 +49,14 @@ _KINDS: Final = (
 
 
 def mask_text(text: str) -> str:
-    """A text with a mark in place of each value that may differ between similar tasks."""
+    """Return a text with a mark in place of each value that may differ between similar tasks."""
     for kind, pattern in _KINDS:
         text = pattern.sub(f"<{kind}>", text)
     return text
 
 
 def mask_message(message: Message) -> dict[str, Any]:
-    """A message whose texts are masked; everything else of it stays."""
+    """Return a message with its texts masked and everything else unchanged."""
     return {**message, "content": _masked(message.get("content"))}
 
 

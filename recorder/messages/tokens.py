@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from recorder.errors import CorruptRecord
 
-BLOCK = 128  # vLLM's own block on a CPU; a hash a block is 1/64 of the ids' size
+BLOCK = 128  # vLLM's block size on a CPU; one hash per block is 1/64 of the ids' size
 HASH_BYTES = 8
 ID_BYTES = 4
 
@@ -25,44 +25,44 @@ _SWAP = sys.byteorder == "big"
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
-    """Token ids as little-endian int32. Raises OverflowError or TypeError where one is none."""
+    """Pack token ids as little-endian int32. Raises OverflowError or TypeError for a value that is not an id."""
     return _pack(array("i", ids))
 
 
 def pack_heard_ids(ids: Sequence[int]) -> bytes | None:
-    """Token ids of an engine, packed as by `pack_ids`; None if one is no integer or below zero."""
+    """Pack an engine's token ids as `pack_ids` does; None if one is not an integer or is negative."""
     try:
         packed = pack_ids(ids)
     except (TypeError, ValueError, OverflowError):
         return None
-    # the highest byte of each holds its sign: cheaper than looking at each number
+    # the highest byte of each holds its sign: cheaper than testing each number
     return packed if packed[ID_BYTES - 1 :: ID_BYTES].isascii() else None
 
 
 def unpack_ids(packed: bytes) -> array[int]:
-    """The ids of `pack_ids`, as an array of typecode i."""
+    """Return the ids of `pack_ids`, as an array of typecode i."""
     return _unpack(array("i"), packed, "token ids")
 
 
 def pack_logprobs(logprobs: Sequence[float]) -> bytes:
-    """Logprobs as little-endian float32."""
+    """Pack logprobs as little-endian float32."""
     return _pack(array("f", logprobs))
 
 
 def unpack_logprobs(packed: bytes) -> array[float]:
-    """The logprobs of `pack_logprobs`, as an array of typecode f."""
+    """Return the logprobs of `pack_logprobs`, as an array of typecode f."""
     return _unpack(array("f"), packed, "logprobs")
 
 
 def chain_seed(key: bytes) -> bytes:
-    """What the first block of a project's sequences is chained to."""
+    """Return the value that the hash of a project's first blocks is chained to."""
     return blake2b(b"", digest_size=HASH_BYTES, key=key, person=b"tokens").digest()
 
 
 def block_hashes(ids: bytes, carry: bytes = b"") -> bytes:
-    """The chained hashes of the whole blocks of packed `ids`, which begin on a block's border.
+    """Return the chained hashes of the whole blocks of packed `ids`, which begin at the start of a block.
 
-    `carry` is the hash of the block before (`chain_seed` for the first); a rest shorter than a block has none.
+    `carry` is the hash of the block before (`chain_seed` for the first). An incomplete last block has no hash.
     """
     size = BLOCK * ID_BYTES
     hashes = []
@@ -73,15 +73,15 @@ def block_hashes(ids: bytes, carry: bytes = b"") -> bytes:
 
 
 def extend_hashes(prompt: bytes, prompt_hashes: bytes, sampled: bytes, seed: bytes) -> bytes:
-    """The hashes of the whole blocks of prompt + sampled that end inside the sampled ids. All ids packed."""
+    """Return the hashes of the whole blocks of prompt + sampled that end in the sampled ids. All ids are packed."""
     border = len(prompt_hashes) // HASH_BYTES * BLOCK * ID_BYTES
     return block_hashes(prompt[border:] + sampled, prompt_hashes[-HASH_BYTES:] or seed)
 
 
 def shared_prefix(a: bytes, b: bytes) -> int:
-    """How many leading ids two sequences share for certain, by their hashes: a multiple of `BLOCK`.
+    """Return how many leading ids two sequences share at least, by their hashes: a multiple of `BLOCK`.
 
-    The hashes are chained, so one equal pair vouches for all before it: a binary search finds the last.
+    The hashes are chained, so one equal pair proves that all earlier blocks are equal: a binary search finds the last.
     """
     low, high = 0, min(len(a), len(b)) // HASH_BYTES
     while low < high:
@@ -92,13 +92,13 @@ def shared_prefix(a: bytes, b: bytes) -> int:
 
 
 def join_ids(parent: array[int] | None, shared: int, delta: bytes, length: int) -> array[int]:
-    """The ids of a sequence from its parent's first `shared` ids and its own `delta` (packed)."""
+    """Return a sequence: its parent's first `shared` ids, then its own `delta` (packed)."""
     if shared > len(parent or ()):
         raise CorruptRecord(f"a call shares {shared} ids with a parent that has {len(parent or ())}")
     ids = parent[:shared] if parent is not None else array("i")
     ids.extend(unpack_ids(delta))
     if len(ids) != length:
-        raise CorruptRecord(f"a prompt of {length} ids was put together from {shared} shared and {len(ids)} in all")
+        raise CorruptRecord(f"a prompt of {length} ids was assembled from {shared} shared ids and has {len(ids)} ids")
     return ids
 
 

@@ -1,7 +1,7 @@
-"""What of a call may be trained on, and the reason codes for the rest.
+"""Which sampled choices of a call may be trained on, and the reason codes for the others.
 
-Owns: the reason codes about tokens (used by the whole project, in `choices.untrainable_reason` and in the ledger), and
-the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know; they use the codes.
+Owns: the reason codes about tokens (used by all packages, in `choices.untrainable_reason` and in the ledger), and the
+rule for one sampled choice. Refuses: rules that need the trajectory, the group or the trainer; these use the codes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import StrEnum
 from recorder.messages.calls import RecordedCall, SampledChoice, SamplingParameters
 from recorder.states import CallKind, CallState, Confidence, Purpose
 
-MAX_LOGPROB = 1e-3  # a probability is at most 1; what rounding adds is a thousand times smaller
+MAX_LOGPROB = 1e-3  # a probability is at most 1; rounding errors are a thousand times smaller
 MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice
-ENGINE_MISSING_LOGPROB = -9999.0  # what vLLM writes where it has none
+ENGINE_MISSING_LOGPROB = -9999.0  # vLLM's value for a missing logprob
 TRAINED_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
 
 
 class Exclusion(StrEnum):
-    """Why tokens are context (masked) and not trained on."""
+    """Why tokens are excluded: they are context (masked) and not trained on."""
 
     # of the call
     PURPOSE = "purpose"  # val, eval, none
@@ -27,7 +27,7 @@ class Exclusion(StrEnum):
     AMBIGUOUS = "ambiguous_attribution"  # the call's trajectory is not certain
     AUXILIARY = "auxiliary_call"  # a title or a summary beside the agent's work
     SUPERSEDED = "superseded"  # a retry replaced it
-    REDACTED = "redacted"  # text was taken out of it, and its token ids with it
+    REDACTED = "redacted"  # text was redacted, and the token ids removed with it
     # of the sampling
     TEMPERATURE = "temperature_below_0.1"
     TOP_P = "top_p"
@@ -38,14 +38,14 @@ class Exclusion(StrEnum):
     # of the choice
     TRUNCATED = "finish_reason"  # anything but stop and tool_calls
     IDS_MISSING = "token_ids_missing"
-    IDS_MALFORMED = "token_ids_malformed"  # those of the choice, or of its prompt, are no token ids
+    IDS_MALFORMED = "token_ids_malformed"  # the ids of the choice or of its prompt are invalid
     LOGPROBS_MISSING = "logprobs_missing"
     LOGPROBS_MISCOUNTED = "logprobs_miscounted"
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
     LOGPROBS_ABOVE_ZERO = "logprobs_above_zero"
     # of the trajectory and the version
     NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not continue
-    BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
+    BASE_FINGERPRINT = "base_fingerprint"  # sampled with another base model
     FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
     OVER_AGE = "over_age"  # too many steps ago
     DELETED = "deleted"  # its trajectory was deleted
@@ -53,13 +53,13 @@ class Exclusion(StrEnum):
 
 
 def untrainable_reason(turn: RecordedCall, choice: SampledChoice, *, ids_readable: bool = True) -> str | None:
-    """The reason why this choice may not be trained on, as far as the call alone shows; None if it may.
+    """Return why this choice may not be trained on, by the call alone, or None if it may.
 
     `ids_readable`: the engine's ids of the prompt and of the choice are valid token ids.
     """
     if not ids_readable:
         return Exclusion.IDS_MALFORMED
-    # An answer of text alone is marked as such first: other providers' models never have ids.
+    # First: an answer with text but without ids, as from other providers' models.
     text_alone = Exclusion.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
     return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
 
@@ -79,7 +79,7 @@ def _of_call(turn: RecordedCall) -> Exclusion | None:
 
 
 def sampling_reasons(sampling: SamplingParameters) -> list[Exclusion]:
-    """Every reason that the sampling parameters give, the one first that a choice is marked with."""
+    """Return every reason in the sampling parameters; the first one is stored with the choice."""
     holds = {
         Exclusion.TEMPERATURE: sampling.temperature < MIN_TEMPERATURE,
         Exclusion.TOP_P: sampling.top_p != 1.0,
@@ -109,7 +109,7 @@ def _of_choice(choice: SampledChoice) -> Exclusion | None:
         return Exclusion.LOGPROBS_MISSING
     if len(logprobs) != len(choice.token_ids):
         return Exclusion.LOGPROBS_MISCOUNTED
-    # one infinity or NaN makes the sum one: cheaper than looking at each
+    # one infinity or NaN makes the sum one: cheaper than testing each
     if not math.isfinite(sum(logprobs)):
         return Exclusion.LOGPROBS_NOT_FINITE
     if max(logprobs) > MAX_LOGPROB:

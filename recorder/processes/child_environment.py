@@ -19,16 +19,16 @@ _NAMES: Final = frozenset({
 })  # fmt: skip
 _BEGINNINGS: Final = ("LC_", "PYTHON", "XDG_", "CUDA_", "OMP_", "MKL_", "OPENBLAS_")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
-_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})  # in both spellings
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})  # in lower and upper case
 
 
 def child_environment(named: Collection[str] = ()) -> dict[str, str]:
-    """Our environment, as far as a Python program needs it, and the variables that the user names."""
+    """Return the part of Hone's environment that a Python program needs, and the variables that the user names."""
     return {name: value for name, value in os.environ.items() if name in named or _needed(name)}
 
 
 def list_withheld_variables(text: str, named: Collection[str] = ()) -> list[str]:
-    """The variables of our environment that a text speaks of and that were not passed on."""
+    """Return the variables of Hone's environment that occur in a text and were not passed on."""
     kept_back = os.environ.keys() - child_environment(named).keys()
     return sorted(kept_back.intersection(_WORD.findall(text)))
 

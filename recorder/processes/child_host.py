@@ -1,8 +1,8 @@
-"""A child process that answers requests: the parent's half, for agents, reward functions, charts and trackers.
+"""A child process that answers requests: the parent's side, for agents, reward functions, charts and trackers.
 
 Owns: starting it with an environment in a folder, readiness, request ids, time limits, killing all processes that it
 started, ending it when idle, restarting it after its death, and its last lines of output. Refuses: the meaning of
-requests and replies. The wire and the child's half are in `recorder.processes.user_code_host`.
+requests and replies. The protocol and the child's side are in `recorder.processes.user_code_host`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 16 * 1024  # of the end of the child's output
 KEPT_LINES: Final = 5
 KEPT_LINE_CHARS: Final = 300
-SHOWN_BYTES: Final = 100  # of a line that answers no request
-GRACE_S: Final = (
-    0.2  # to read the last output of an ended process; only a process that left its group keeps the pipe open longer
-)
+SHOWN_BYTES: Final = 100  # shown of a line that answers no request
+# For reading the last output of an ended process. Only a process that left its group keeps the pipe open longer.
+GRACE_S: Final = 0.2
 
 Json = dict[str, Any]
 
 
 class Output(Enum):
-    """Where standard output and standard error of a child go, unless into a log file."""
+    """Where a child's standard output and standard error go without a log file."""
 
     KEPT = "kept"  # the last lines explain its end
-    OURS = "ours"  # to our standard error
+    OURS = "ours"  # to Hone's standard error
     NOWHERE = "nowhere"
 
 
@@ -48,16 +47,16 @@ class Output(Enum):
 class ChildSpec:
     """How a child is started and used.
 
-    `in_turn`: the child answers one request after the other. So cancelling a request kills it, since it would continue
-    with that request; so does a line that answers no request, since user code wrote it. A child with several requests
-    at once continues in both cases.
+    `in_turn`: the child answers one request after the other. Cancelling a request kills it, because it would continue
+    with that request. A line that answers no request kills it too, because user code wrote that line. A child with
+    concurrent requests continues in both cases.
     """
 
     command: Sequence[str | Path]
     start: Mapping[str, Any] = field(default_factory=dict)  # the first message to it
     start_limit_s: float | None = None
     in_turn: bool = True
-    idle_s: float | None = None  # without a request, after which it is ended
+    idle_s: float | None = None  # the child is ended after this time without a request
     cwd: Path | None = None
     named_env: Sequence[str] = ()  # variables passed on besides those that every Python needs
     own_env: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended, and what it wrote last."""
+    """How a process ended, and its last output."""
 
     status: int | None  # None: it did not run
     last_lines: tuple[str, ...] = ()
@@ -86,7 +85,7 @@ class ChildError(Exception):
 
 
 class ChildFailed(ChildError):
-    """The child says that it cannot begin; the text is its reason."""
+    """The child reported that it cannot begin; the text is its reason."""
 
 
 class ChildDied(ChildError):
@@ -102,7 +101,7 @@ class ForeignReply(ChildError):
 
 
 class ChildHost:
-    """One child process at a time, started when it is needed. End it with `stop` or `kill`."""
+    """One child process at a time, started when needed. End it with `stop` or `kill`."""
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
@@ -128,9 +127,9 @@ class ChildHost:
         return await (await self._process()).ready()
 
     async def request(self, payload: Mapping[str, Any], limit_s: float | None = None) -> Json:
-        """The reply to a request, from a process that is started if none runs. Raises ChildError and OSError.
+        """Send a request to the process (started if none runs) and return the reply. Raises ChildError and OSError.
 
-        `limit_s` counts from when the process has the request.
+        `limit_s` begins when the process has the request.
         """
         self._stay()
         self._busy += 1
@@ -146,7 +145,7 @@ class ChildHost:
                 self._idle = asyncio.get_running_loop().call_later(self.spec.idle_s, self._end_idle)
 
     async def stop(self, within_s: float | None = None) -> Exit:
-        """Close the process's input, kill what is left of it after that time, and return how it ended."""
+        """Close the process's input, kill it after `within_s`, and return how it ended."""
         return await self._end(lambda process: process.stop(within_s))
 
     async def kill(self) -> Exit:
@@ -181,12 +180,12 @@ class ChildHost:
             self._idle = None
 
     def _end_idle(self) -> None:
-        starting, self._starting = self._starting, None  # at once: the next request starts another one
+        starting, self._starting = self._starting, None  # before waiting: the next request starts another one
         self._leaving = asyncio.ensure_future(_ended(starting, _Process.kill))
 
 
 class _Process:
-    """One life of a child."""
+    """One run of the child, from its start to its end."""
 
     def __init__(
         self, spec: ChildSpec, process: Process, streams: _Streams, output: asyncio.Task[bytes] | None
@@ -233,7 +232,7 @@ class _Process:
 
     async def stop(self, within_s: float | None) -> Exit:
         self._is_stopping = True
-        with contextlib.suppress(OSError):  # it is gone already
+        with contextlib.suppress(OSError):  # it has ended already
             self._writer.write_eof()
         await asyncio.wait({self._life}, timeout=within_s)
         return await self.kill()
@@ -314,7 +313,7 @@ class _Process:
             return False
         waiting, kind = asked
         group = message.get("group")
-        if isinstance(group, int) and group > 1:  # 0 would be our own group
+        if isinstance(group, int) and group > 1:  # 0 would be Hone's own group
             self._groups[id_] = group
         elif any(isinstance(message.get(key), of) for key, of in _ANSWERS[kind].items()):
             waiting.set_result(message)
@@ -328,9 +327,9 @@ class _Process:
         return ChildDied(f"its process ended ({end})", end, starting=starting)
 
     def _kill(self) -> None:
-        """Kill the child's group and the groups that it reported: after its end nothing else would."""
+        """Kill the child's group and the groups that it reported, because nothing else ends them after its death."""
         for pgid in [self._process.pid, *self._groups.values()]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone already
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended already
                 os.killpg(pgid, signal.SIGKILL)
 
     async def _last_lines(self) -> tuple[str, ...]:
@@ -340,7 +339,7 @@ class _Process:
         (kept,) = await asyncio.gather(self._output, return_exceptions=True)
         if isinstance(kept, BaseException):
             return ()
-        # Secrets are removed from whole lines. The first line is dropped if its beginning is lost: half a secret shows.
+        # Secrets are removed from whole lines. A first line without its beginning may have half a secret: drop it.
         lines = kept.decode(errors="replace").split("\n")
         if len(kept) == KEPT_BYTES:
             lines[0] = "(a very long line)"
@@ -362,7 +361,7 @@ def _failed(task: asyncio.Task[Any]) -> bool:
 
 
 async def _started(spec: ChildSpec, before: asyncio.Task[_Process] | None) -> _Process:
-    """Start a new process, after the rest of the one before it is removed."""
+    """Start a new process after the one before it is cleaned up."""
     if before is not None:
         await _ended(before, _Process.kill)
     return await _Process.started(spec)
@@ -394,7 +393,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
             process = await asyncio.create_subprocess_exec(
                 *spec.command, "--fd", str(fd), cwd=spec.cwd, env={**child_environment(spec.named_env), **spec.own_env},
                 stdin=DEVNULL, stdout=out, stderr=STDOUT, pass_fds=[fd],
-                start_new_session=True,  # its own group; and Ctrl-C in the terminal is Hone's to handle
+                start_new_session=True,  # its own process group, so that Ctrl-C in the terminal reaches only Hone
             )  # fmt: skip
         except BaseException:
             if reading is not None:
@@ -406,7 +405,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
 async def _tail(fd: int) -> bytes:
     """Return the last bytes from a pipe, when it ends or the task is cancelled.
 
-    A pipe of our own: with asyncio's, waiting for the process also waits for every child that kept the pipe.
+    This is not asyncio's pipe: with that, waiting for the process would wait for every child that kept the pipe.
     """
     stream, tail = asyncio.StreamReader(), b""
     pipe = os.fdopen(fd, "rb", 0)

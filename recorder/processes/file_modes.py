@@ -18,15 +18,15 @@ SHARED_FILE: Final = 0o640
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing; only a new one gets its mode here."""
+    """Make a folder and its missing parents; only a new folder gets its mode here."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     for folder in missing:
-        folder.chmod(FOLDER)  # the umask may have taken from it, and what is made on the way has a wider mode
+        folder.chmod(FOLDER)  # the umask may have removed bits, and new parents have a wider mode
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For `open(path, mode, opener=opener)`: the file is the owner's alone, also where it was there already."""
+    """For `open(path, mode, opener=private_opener)`: only the owner can read the file, even if it existed before."""
     handle = os.open(path, flags | os.O_CLOEXEC, FILE)
     if stat.S_IMODE(os.fstat(handle).st_mode) != FILE:
         os.fchmod(handle, FILE)
@@ -34,21 +34,21 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a whole file."""
+    """Write a whole file that only its owner can read."""
     with open(path, "w", encoding="utf-8", opener=private_opener) as file:
         file.write(text)
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A log file, opened for appending."""
+    """Open a log file for appending."""
     return open(path, "ab", opener=private_opener)
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether a group may read what is in this folder: the set-group-id bit says so, and gives new files its group."""
+    """Whether a group may read the files in this folder: it has the set-group-id bit, which also sets their group."""
     return bool(folder.stat().st_mode & stat.S_ISGID)
 
 
 def folder_modes(folder: Path) -> tuple[int, int]:
-    """The modes of a folder and of a file in this folder."""
+    """Return the modes of a folder and of a file in this folder."""
     return (SHARED_FOLDER, SHARED_FILE) if is_shared(folder) else (FOLDER, FILE)

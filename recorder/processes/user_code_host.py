@@ -1,16 +1,16 @@
-"""The child's half of a child process (the parent's is `recorder.processes.child_host`), and the host of users' code.
+"""The child's side of a child process (the parent's is `recorder.processes.child_host`): it runs users' code.
 
     PYTHON user_code_host.py --fd N
 
-Owns: the wire, importing `module:function`, running agents and reward functions, and which results go back. A script
-for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
+Owns: the protocol, importing `module:function`, running agents and reward functions, and the form of results. A script
+for the user's own Python (3.9 or later, standard library only). Refuses: importing anything of Hone.
 
 Agents run many attempts concurrently. Async functions share one event loop: an attempt costs a task. A sync function
 runs in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
-command is a process group of its own. Reward functions are called one after the other, in the main thread and outside
+command has its own process group. Reward functions are called one after the other, in the main thread and outside
 any running loop: they may keep state and start a loop of their own.
 
-The protocol is one JSON object on each line, both ways, over the socket that is inherited as file descriptor N.
+The protocol is one JSON object per line, both ways, over the socket that is inherited as file descriptor N.
 In:   {"id", "start": {"kind", ...}} once, then {"id", "request": {...}} each:
       agent, measure, command: start {"target", "parent"}; request {"task", "env", "timeout_s"}
       functions: start {"functions": [target, ...], "all"}; request {"function", "trajectory"}
@@ -54,33 +54,33 @@ ERROR_LIMIT_CHARS = 4000
 MAX_TEXT_CHARS = 2000
 MAX_EXTRAS = 100
 MAX_NAME_CHARS = 100
-# How long a cancelled attempt may clean up before it is left behind.
+# How long a cancelled attempt may clean up before it is abandoned.
 CANCEL_GRACE_S = 1.0
-FORK_GRACE_S = 0.2  # a fork that ends or returns does so by then; a pool of workers continues
+FORK_GRACE_S = 0.2  # a fork that ends or returns does so within this time; a pool of workers runs on
 # An agent that reads OPENAI_BASE_URL once, at import, would send every attempt to one address: it is refused instead.
 NO_ADDRESS = "http://127.0.0.1:9/hone-read-OPENAI_BASE_URL-inside-the-function-or-use-task.base_url/v1"
 
 Json = dict[str, Any]
 Send = Callable[[Json], None]
 Function = Callable[[Any], Any]
-Runner = Callable[[Json, Callable[[int], None]], Any]  # of one attempt's request; it reports process groups
+Runner = Callable[[Json, Callable[[int], None]], Any]  # runs one attempt's request, and reports process groups
 
 _PR_SET_PDEATHSIG = 1
 
 
-# Of the clients that agents use; what they wrap is mostly a builtin ConnectionError, but not always.
+# Exceptions of the clients that agents use; their cause is mostly, but not always, a builtin ConnectionError.
 _NETWORK_ERRORS = frozenset({"APIConnectionError", "ConnectError", "RemoteProtocolError", "ServerDisconnectedError"})
 
 
 class AgentFailed(Exception):
-    """The attempt failed inside the agent; the text says how, `network` whether a server or connection failed it."""
+    """The attempt failed inside the agent. `network`: because of a server or a connection."""
 
     def __init__(self, text: str, *, network: bool = False) -> None:
         super().__init__(text)
         self.network = network
 
 
-# --- the wire ---------------------------------------------------------------------------------------------------------
+# --- the protocol -----------------------------------------------------------------------------------------------------
 
 
 class Connection:
@@ -186,7 +186,7 @@ def install_environ() -> None:
     os.environ = new  # noqa: B003 - shares its data with the old one
 
 
-# --- what goes back ---------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def plain(answer: Any) -> Any:
@@ -279,7 +279,7 @@ def _in_child(function: Function, request: Json, write_end: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
-        asyncio._set_running_loop(None)  # the loop is the parent's
+        asyncio._set_running_loop(None)  # the loop belongs to the parent
         os.environ.update(request["env"])
         reply = encode_line(_called(function, request))
         sys.stdout.flush()

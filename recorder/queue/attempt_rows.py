@@ -31,7 +31,7 @@ GROUP_CLOSED: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """A claimed attempt: all that a runner needs. Held by `owner` until `expires_at` (unix seconds)."""
+    """A claimed attempt: everything that a runner needs. Held by `owner` until `expires_at` (unix seconds)."""
 
     id: str
     project_id: str
@@ -51,7 +51,7 @@ class AttemptView:
 
 
 def group_is_open() -> ColumnElement[bool]:
-    """Whether an attempt's group still takes members."""
+    """Whether an attempt's group still accepts members."""
     return exists().where(
         groups.c.project_id == attempts.c.project_id,
         groups.c.external_id == attempts.c.group_external_id,
@@ -85,13 +85,13 @@ async def _scenarios(conn: AsyncConnection, ids: Collection[str]) -> dict[str, S
 
 
 async def _origins(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Origin]:
-    """Where the attempts of each campaign come from: an agent, or a replay of the record."""
+    """Return the origin of each campaign's attempts: an agent, or a replay of the record."""
     found = await conn.execute(select(campaigns.c.id, campaigns.c.settings).where(campaigns.c.id.in_(ids)))
     return {id_: Origin.REPLAY if settings.get("replay") else Origin.CAMPAIGN for id_, settings in found}
 
 
 async def _join_groups(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[str, Row[Any]]:
-    """Note that the attempts' groups were joined now; returns those that are open, by external id."""
+    """Set the join time of the attempts' groups to now; return the open groups, by external id."""
     if not rows:
         return {}
     join = mark_quiet(
@@ -121,7 +121,7 @@ def _trajectory_row(row: Row[Any], group: Row[Any], trajectory_id: str) -> dict[
         "tags": {},
         "started_at": group.joined_at,
         "last_call_at": group.joined_at,
-        "made_by": row.campaign_id,  # its agents' key is of the campaign's family
+        "made_by": row.campaign_id,  # its agents' key belongs to the campaign's key family
     }
 
 
@@ -141,7 +141,7 @@ def _view(row: Row[Any], scenario: Scenario, group_id: str, trajectory_id: str) 
 
 
 async def trajectories_of(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[tuple[str, str], str]:
-    """The ids of attempts' trajectories, by their address."""
+    """Return the ids of the attempts' trajectories, by address."""
     t = trajectories.c
     query = select(t.id, t.address_group, t.external_id).where(
         t.project_id.in_({row.project_id for row in rows}),
@@ -153,7 +153,7 @@ async def trajectories_of(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> di
 
 
 async def plan_again(conn: AsyncConnection, attempt_ids: Collection[str]) -> None:
-    """Plan attempts once more: each gets a try more, and a trajectory of its own."""
+    """Plan attempts once more, each with its number of tries raised by one and a new trajectory."""
     if not attempt_ids:
         return
     found = await conn.execute(select(attempts).where(attempts.c.id.in_(attempt_ids)).order_by(attempts.c.id))

@@ -1,7 +1,6 @@
-"""Attempts: one trajectory of the agent on one scenario, claimed by a runner, repeated if the fault was not the
-agent's.
+"""Attempts: one try of the agent at one scenario, claimed by a runner, repeated if the fault was not the agent's.
 
-Owns: attempts and their leases, and the trajectory row that an attempt opens before the agent's first call, so that the
+Owns: attempts and their leases. A claim also opens the attempt's trajectory before the agent's first call, so that the
 proxy knows its purpose. Refuses: running the agent (trainer), and what a failed attempt means.
 """
 
@@ -72,7 +71,7 @@ _ENDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """An attempt to be made. `number` counts the attempts at its scenario in that step."""
+    """A planned attempt. `number` counts the attempts at its scenario in that step."""
 
     scenario_id: str
     step_number: int
@@ -84,9 +83,9 @@ class NewAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How a claimed attempt ended. Its trajectory ends likewise unless `trajectory_state` says otherwise.
+    """How a claimed attempt ended. Its trajectory ends in the same state unless `trajectory_state` is given.
 
-    `retry`: the trajectory is abandoned and the attempt is made again.
+    `retry`: the trajectory is abandoned and the attempt is planned again.
     """
 
     attempt: AttemptView
@@ -108,7 +107,7 @@ class AttemptFailure:
 
 @dataclass(frozen=True, slots=True)
 class LastCall:
-    """How the newest main call of a trajectory ended; `complete` counts those that a model answered."""
+    """How the newest main call of a trajectory ended. `complete`: how many main calls a model answered."""
 
     state: CallState
     http_status: int | None
@@ -117,9 +116,9 @@ class LastCall:
 
 
 async def new_attempts(store: Store, campaign_id: str, planned: Iterable[NewAttempt]) -> None:
-    """Write attempts to be made; those that the campaign has already are left as they are. Bind their groups first.
+    """Write planned attempts; existing attempts of the campaign are not changed. Bind their groups first.
 
-    Raises Conflict where two attempts at one scenario in a step share a number: count them through all its groups.
+    Raises Conflict if two attempts at one scenario in a step share a number: number them across all its groups.
     """
     rows = [asdict(p) for p in planned]
     for row in rows:
@@ -146,7 +145,7 @@ async def _require_all(conn: AsyncConnection, campaign_id: str, rows: Sequence[M
         group, trajectory = min(missing)
         raise Conflict(
             f"attempt {trajectory!r} of group {group!r} has the number of another attempt at its scenario: "
-            "count the attempts at a scenario through all its groups"
+            "number the attempts at a scenario across all its groups"
         )
 
 
@@ -159,7 +158,7 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
 async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: float, limit: int) -> list[AttemptView]:
     """Claim the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
 
-    Attempts whose group has closed meanwhile are never claimed; the sweep abandons them.
+    Attempts whose group has closed are never claimed; the sweep abandons them.
     """
     runnable = (
         select(attempts.c.id)
@@ -167,7 +166,7 @@ async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
         .limit(limit)
     )
-    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
+    async with store.read() as conn:  # if there is nothing to claim, SQLite's only write lock is not taken
         if (await conn.execute(runnable.limit(1))).first() is None:
             return []
     picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")
@@ -186,7 +185,7 @@ async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
 
 
 async def renew_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> int:
-    """Hold every running attempt of an owner for longer, in one statement; returns how many it still holds."""
+    """Renew the leases of an owner's running attempts, in one statement; return how many it still holds."""
     statement = (
         update(attempts)
         .where(
@@ -216,7 +215,7 @@ async def finish_attempt(
     if await finish_attempts(store, [ending]):
         raise LeaseLost(
             f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease expired. "
-            "Drop its result: it is repeated."
+            "Discard its result: the attempt is repeated."
         )
 
 
@@ -237,7 +236,7 @@ async def finish_attempts(store: Store, endings: Sequence[AttemptEnd]) -> list[A
 
 
 async def _held(conn: AsyncConnection, claimed: Sequence[AttemptView]) -> set[str]:
-    """The attempts that are still their claimers', locked."""
+    """Lock the attempts whose claim is still valid, and return their ids."""
     columns = (attempts.c.id, attempts.c.lease_owner, attempts.c.lease_epoch)
     query = select(*columns).where(
         attempts.c.id.in_([attempt.id for attempt in claimed]), attempts.c.state == AttemptState.RUNNING
@@ -269,39 +268,39 @@ def _closing(ending: AttemptEnd) -> TrajectoryEnd:
 
 
 async def abandon_running(store: Store, campaign_id: str) -> int:
-    """Abandon every running attempt of a campaign whose runner died, and plan each again; returns how many."""
+    """Abandon every running attempt of a campaign whose runner died, and plan each again; return how many."""
     return await _abandon(store, attempts.c.campaign_id == campaign_id, "runner_died")
 
 
 async def abandon_expired(project: Project) -> int:
-    """The same for every attempt of a running campaign whose lease expired."""
+    """Abandon every attempt of a running campaign whose lease expired, and plan it again; return how many."""
     return await _abandon(project.store, and_(*list_expired(project.id)), "lease_expired")
 
 
 async def abandon_groupless(project: Project) -> int:
-    """Abandon attempts that were never begun and whose group has closed without them; returns how many."""
+    """Abandon attempts that never began and whose group has closed without them; return how many."""
     gone = guarded_update(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **GROUP_CLOSED)
     async with project.store.write() as conn:
         return (await conn.execute(gone.where(*list_groupless(project.id)))).rowcount
 
 
 def list_groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """Attempts of running campaigns that wait though their group has closed."""
+    """The conditions for planned attempts of running campaigns whose group has closed."""
     return _of_running(project_id), attempts.c.state == AttemptState.PENDING, ~group_is_open()
 
 
 def list_expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """Attempts of running campaigns whose lease expired."""
+    """The conditions for attempts of running campaigns whose lease expired."""
     return *list_running(project_id), attempts.c.lease_expires_at <= now()
 
 
 def list_running(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """Attempts of running campaigns that run."""
+    """The conditions for running attempts of running campaigns."""
     return _of_running(project_id), attempts.c.state == AttemptState.RUNNING
 
 
 def _of_running(project_id: str) -> ColumnElement[bool]:
-    """Of running campaigns, and of all gates. A campaign that is over has no runner to find its attempts."""
+    """The condition for attempts of running campaigns and of all gates. An ended campaign has no runner."""
     runs = or_(campaigns.c.state == CampaignState.RUNNING, campaigns.c.version_id.is_not(None))
     return attempts.c.campaign_id.in_(select(campaigns.c.id).where(campaigns.c.project_id == project_id, runs))
 
@@ -309,7 +308,7 @@ def _of_running(project_id: str) -> ColumnElement[bool]:
 async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:
     """Abandon running attempts with their trajectories, and plan them again.
 
-    One whose trajectory had ended by itself is not repeated: its group has it.
+    An attempt whose trajectory has completed is not repeated: its group has the trajectory.
     """
     dead = guarded_update(
         attempts, AttemptState.ABANDONED, expect=AttemptState.RUNNING, **{**GROUP_CLOSED, "error": why}
@@ -335,7 +334,7 @@ async def count_by_state(
     purpose: Purpose | None = None,
     numbers: Collection[int] | None = None,
 ) -> dict[AttemptState, int]:
-    """How many attempts of a step are in each state. `numbers`: of those with these alone."""
+    """Return the number of a step's attempts by state. `numbers`: count only attempts with these numbers."""
     query = select(attempts.c.state, func.count()).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number
     )
@@ -350,7 +349,7 @@ async def count_by_state(
 async def list_failures(
     store: Store, campaign_id: str, step_number: int, purpose: Purpose, numbers: Collection[int]
 ) -> list[AttemptFailure]:
-    """The attempts of a step with these numbers that failed and are not made again, as they ended."""
+    """Return how the attempts of a step with these numbers failed, for those that are not repeated."""
     a, again = attempts.c, attempts.alias("again")
     same = [again.c[name] == a[name] for name in ("campaign_id", "step_number", "purpose", "scenario_id", "number")]
     query = select(attempts).where(
@@ -371,12 +370,12 @@ async def list_failures(
 
 
 async def last_call(store: Store, trajectory_id: str) -> LastCall | None:
-    """`last_calls` for one. None: no such call."""
+    """`last_calls` for one trajectory; None if it has no main call."""
     return (await last_calls(store, [trajectory_id])).get(trajectory_id)
 
 
 async def last_calls(store: Store, trajectory_ids: Collection[str]) -> dict[str, LastCall]:
-    """The newest main call of each trajectory that has one. It distinguishes an engine's fault from the agent's."""
+    """Return the newest main call of each trajectory with one. It tells an engine's fault from the agent's."""
     c = calls.c
     query = select(c.trajectory_id, c.state, c.http_status, c.error).where(
         c.trajectory_id.in_(trajectory_ids), c.turn_kind == CallKind.MAIN

@@ -1,8 +1,8 @@
 """Campaigns: training over a list of scenarios that Hone attempts itself.
 
 Owns: campaigns, their scenarios, the groups bound to a scenario before their first call, and evaluations, which are
-rows of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), requests of gates (rows
-of the same table too, `recorder.queue.gate_requests`), running agents (trainer).
+rows of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), requests of gates (also
+rows of this table, `recorder.queue.gate_requests`), running agents (trainer).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from recorder.store.transitions import move_state
 
 Split = Literal["train", "val", "test"]
 
-EVALUATES: Final = "evaluates"  # in the settings of an evaluation: what it compares (`trainer.evaluation`)
+EVALUATES: Final = "evaluates"  # a key in an evaluation's settings: what it compares (`trainer.evaluation`)
 _EVALUATES: Final = campaigns.c.settings[EVALUATES].as_string().is_not(None)
-TRAINS: Final = and_(campaigns.c.version_id.is_(None), ~_EVALUATES)  # the others are gates' and evaluations
-_PAGE: Final = 200  # scenarios a SELECT
+TRAINS: Final = and_(campaigns.c.version_id.is_(None), ~_EVALUATES)  # else a gate's request or an evaluation
+_PAGE: Final = 200  # scenarios per SELECT
 # Columns of a group that determine its judge recipe: its alias's name, and its campaign's recipe, if any.
 ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
-# The judge recipe that a campaign names in its stored settings, where campaigns of earlier releases have the older key.
+# The key of the judge recipe in a campaign's stored settings, as earlier releases wrote it.
 _OLDER_JUDGE_RECIPE: Final = "reward_recipe"
 _JUDGE_RECIPE: Final = "judge_recipe"
 NAMED_RECIPE: Final = func.coalesce(
@@ -60,9 +60,9 @@ class CampaignView:
 
 @dataclass(frozen=True, slots=True)
 class NewScenario:
-    """One task to attempt: the user's id for it, what the agent gets, and what a judge may compare with.
+    """One task to attempt: the user's id for it, the agent's input, and the judge's reference.
 
-    `adversarial`: it tempts to cheat.
+    `adversarial`: it tempts the agent to cheat.
     """
 
     external_id: str
@@ -74,7 +74,7 @@ class NewScenario:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One task of a campaign, as it was written."""
+    """One task of a campaign, as stored."""
 
     id: str
     campaign_id: str
@@ -88,7 +88,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class GroupBinding:
-    """A group that is to be made for a scenario before its first call."""
+    """A group to create for a scenario before its first call."""
 
     group_external_id: str
     scenario_id: str
@@ -97,7 +97,7 @@ class GroupBinding:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A campaign's group, as far as its runner waits for it. `try_after`: unix seconds."""
+    """The facts of a campaign's group that its runner needs. `try_after`: unix seconds."""
 
     group_id: str
     external_id: str
@@ -108,11 +108,11 @@ class GroupStatus:
     try_after: float | None
     current_score_id: str | None
     version_id: str | None
-    adversarial: bool = False  # its scenario tempts to cheat
+    adversarial: bool = False  # its scenario tempts the agent to cheat
 
 
 async def create_campaign(project: Project, alias_id: str, name: str, settings: Mapping[str, Any]) -> CampaignView:
-    """Begin a campaign."""
+    """Begin a campaign, and return it."""
     campaign_id = new_id("camp")
     statement = insert(campaigns).values(
         id=campaign_id,
@@ -129,13 +129,13 @@ async def create_campaign(project: Project, alias_id: str, name: str, settings: 
 
 
 async def get_campaign(store: Store, campaign_id: str) -> CampaignView:
-    """One campaign. Raises NotFound."""
+    """Return one campaign. Raises NotFound."""
     async with store.read() as conn:
         return await _one(conn, campaign_id)
 
 
 async def find_campaign(project: Project, name: str) -> CampaignView | None:
-    """The newest campaign of that name."""
+    """Return the newest campaign of that name, or None."""
     query = select(campaigns).where(campaigns.c.project_id == project.id, campaigns.c.name == name, TRAINS)
     async with project.store.read() as conn:
         row = (await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))).first()
@@ -143,7 +143,7 @@ async def find_campaign(project: Project, name: str) -> CampaignView | None:
 
 
 async def list_campaigns(project: Project) -> list[CampaignView]:
-    """The project's campaigns, newest first."""
+    """Return the project's campaigns, newest first."""
     query = select(campaigns).where(campaigns.c.project_id == project.id, TRAINS)
     async with project.store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
@@ -151,7 +151,7 @@ async def list_campaigns(project: Project) -> list[CampaignView]:
 
 
 async def unfinished_evaluations(store: Store, alias_id: str) -> list[CampaignView]:
-    """The evaluations of an alias's versions that did not come to their end, newest first."""
+    """Return the unfinished evaluations of an alias's versions, newest first."""
     query = select(campaigns).where(
         campaigns.c.alias_id == alias_id, _EVALUATES, campaigns.c.state != CampaignState.FINISHED
     )
@@ -161,12 +161,12 @@ async def unfinished_evaluations(store: Store, alias_id: str) -> list[CampaignVi
 
 
 def lease_name(campaign_id: str) -> str:
-    """The name of the lease of the process that runs a campaign."""
+    """Return the name of the lease that a campaign's process holds."""
     return f"campaign:{campaign_id}"
 
 
 async def list_running(store: Store, alias_id: str) -> list[CampaignView]:
-    """The campaigns that a process runs on an alias now: the learner does not train the alias meanwhile."""
+    """Return the campaigns that run on an alias now: the learner does not train the alias meanwhile."""
     held = exists().where(
         leases.c.project_id == campaigns.c.project_id,
         leases.c.name == literal(lease_name("")) + campaigns.c.id,
@@ -181,21 +181,21 @@ async def list_running(store: Store, alias_id: str) -> list[CampaignView]:
 async def finish_campaign(
     store: Store, campaign_id: str, state: CampaignState, reason: str | None = None
 ) -> CampaignView:
-    """End a campaign: finished, stopped or failed. Raises Conflict where it does not run."""
+    """End a campaign: finished, stopped or failed. Raises Conflict if it does not run."""
     async with store.write() as conn:
         await move_state(conn, campaigns, campaign_id, state, reason=reason, ended_at=now())
         return await _one(conn, campaign_id)
 
 
 async def set_settings(store: Store, campaign_id: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings that a campaign is gone on with."""
+    """Store the settings with which a campaign continues."""
     statement = update(campaigns).where(campaigns.c.id == campaign_id).values(settings=dict(settings))
     async with store.write() as conn:
         await conn.execute(statement)
 
 
 async def resume_campaign(store: Store, campaign_id: str) -> CampaignView:
-    """Set a stopped or failed campaign to running; one whose process died is still running. Raises Conflict."""
+    """Set a stopped or failed campaign to running; a campaign whose process died is still running. Raises Conflict."""
     async with store.write() as conn:
         if (await _one(conn, campaign_id)).state != CampaignState.RUNNING:
             await move_state(conn, campaigns, campaign_id, CampaignState.RUNNING, reason=None, ended_at=None)
@@ -203,7 +203,7 @@ async def resume_campaign(store: Store, campaign_id: str) -> CampaignView:
 
 
 async def add_scenarios(store: Store, campaign_id: str, split: Split, tasks: Iterable[NewScenario]) -> None:
-    """Write scenarios; those that the campaign has already are left as they are."""
+    """Write scenarios; existing scenarios of the campaign are not changed."""
     campaign = await get_campaign(store, campaign_id)
     common = {"project_id": campaign.project_id, "campaign_id": campaign_id, "split": split}
     listed = list(tasks)
@@ -217,14 +217,14 @@ async def add_scenarios(store: Store, campaign_id: str, split: Split, tasks: Ite
 
 
 async def list_scenarios(store: Store, campaign_id: str, split: Split) -> list[Scenario]:
-    """A campaign's scenarios of one split, in the order in which they were added."""
+    """Return a campaign's scenarios of one split, in the order in which they were added."""
     query = select(scenarios).where(scenarios.c.campaign_id == campaign_id, scenarios.c.split == split)
     async with store.read() as conn:
         return sql.as_views(Scenario, await conn.execute(query.order_by(scenarios.c.id)))
 
 
 async def load_rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]:
-    """Scenarios' rubrics by the scenarios' ids; scenarios that do not exist are omitted."""
+    """Return rubrics by scenario id; missing scenarios are omitted."""
     found: dict[str, Any] = {}
     ids = sorted(scenario_ids)
     for page in (ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE)):
@@ -235,7 +235,7 @@ async def load_rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str,
 
 
 def list_group_ids(campaign: CampaignView) -> Select[tuple[str]]:
-    """The ids of a campaign's groups, by the names in its attempts: these have an index, groups by campaign do not."""
+    """The query for the ids of a campaign's groups, by the names in its attempts: groups have no index by campaign."""
     names = select(attempts.c.group_external_id).where(attempts.c.campaign_id == campaign.id)
     return select(groups.c.id).where(
         groups.c.project_id == campaign.project_id,
@@ -247,8 +247,8 @@ def list_group_ids(campaign: CampaignView) -> Select[tuple[str]]:
 async def bind_groups(project: Project, campaign_id: str, alias_id: str, bindings: Sequence[GroupBinding]) -> list[str]:
     """Create declared groups before their first calls, each tied to its scenario; returns their ids, in order.
 
-    All or none, in one transaction. Binding again is harmless. Raises Conflict where a group of that name is bound to
-    something else, InvalidId.
+    All or none, in one transaction. Binding again changes nothing. Raises InvalidId, and Conflict if a group of that
+    name is bound to something else.
     """
     for binding in bindings:
         check_external(binding.group_external_id, "the group")
@@ -258,7 +258,7 @@ async def bind_groups(project: Project, campaign_id: str, alias_id: str, binding
         return []
     rows = [_group_row(project.id, campaign_id, alias_id, binding) for binding in bindings]
     async with project.store.write() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         times = dict.fromkeys(("opened_at", "joined_at", "last_call_at"), at)
         await conn.execute(sql.insert_ignore(conn, groups), [row | times for row in rows])
         return await _bound(conn, project.id, campaign_id, bindings)
@@ -281,7 +281,7 @@ def _group_row(project_id: str, campaign_id: str, alias_id: str, binding: GroupB
 async def _bound(
     conn: AsyncConnection, project_id: str, campaign_id: str, bindings: Sequence[GroupBinding]
 ) -> list[str]:
-    """The ids of groups that are there now; those that were there before must be bound to the same."""
+    """Return the groups' ids. Raises Conflict if a group that existed before is bound to something else."""
     wanted = {binding.group_external_id for binding in bindings}
     query = select(groups.c.id, groups.c.external_id, groups.c.campaign_id, groups.c.scenario_id).where(
         groups.c.project_id == project_id, groups.c.external_id.in_(wanted), groups.c.sequence == 0
@@ -298,7 +298,7 @@ async def _bound(
 
 
 async def group_states(store: Store, campaign_id: str, step_number: int, purpose: Purpose) -> list[GroupStatus]:
-    """The groups of a step's attempts, by external id."""
+    """Return the groups of a step's attempts, by external id."""
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )
@@ -333,6 +333,6 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
 
 
 def campaign_view(row: Any) -> CampaignView:
-    """A campaign's row as what others see of it. Settings that were stored under an older key have today's."""
+    """Return a campaign's row as a view. Settings with an older key get the current key."""
     settings = {_JUDGE_RECIPE if key == _OLDER_JUDGE_RECIPE else key: value for key, value in row.settings.items()}
     return sql.as_view(CampaignView, row, state=CampaignState(row.state), settings=settings)

@@ -1,6 +1,6 @@
 """Claims on groups: a judge or trainer takes one for a limited time, by one guarded statement on the database's clock.
 
-Owns: who may take which group, epochs, renewing and returning claims. Refuses: what the holder does with the group
+Owns: which group a holder may take, epochs, renewing and returning claims. Refuses: what the holder does with the group
 (`recorder.queue.judging.scores`, `recorder.queue.training.steps`), expiry (`recorder.maintenance.sweep`).
 """
 
@@ -23,7 +23,7 @@ from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
 
-# What a judge takes after `try_after`. A scored group has it if feedback came after its score.
+# States that a judge takes after `try_after`. A scored group has a time there if feedback came after its score.
 _AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
 _OLDEST: Final = (groups.c.ready_at, groups.c.id)
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
@@ -31,9 +31,9 @@ _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: Group
 
 @dataclass(frozen=True, slots=True)
 class GroupClaim:
-    """A group held by `owner` until `expires_at` (unix seconds). Every later write names owner and epoch.
+    """A group held by `owner` until `expires_at` (unix seconds). Every later write checks owner and epoch.
 
-    `score_id` is the group's current score, `tries` how many judgings of it have failed.
+    `score_id` is the group's current score, `tries` the number of its failed judgings.
     """
 
     group_id: str
@@ -52,13 +52,12 @@ async def claim_for_judging(
 ) -> GroupClaim | None:
     """Claim the oldest group that waits for a judge: ready, or due for another judging.
 
-    A group that a version's gate waits for comes before all others. With `of_campaigns` only groups of campaigns.
+    A group that a version's gate waits for comes before all others. `of_campaigns`: only groups of campaigns.
     """
-    # Each kind is found in its order by an index of its own: most groups are scored, and many may be ready.
+    # Each kind has its own ordered index: most groups are scored, and many may be ready.
     mine = (groups.c.project_id == project.id, *_whose(of_campaigns))
-    ready = and_(
-        equals_literal(groups.c.state, GroupState.READY), *mine
-    )  # a word, by which SQLite knows the index of these
+    # a literal, by which SQLite recognizes the partial index
+    ready = and_(equals_literal(groups.c.state, GroupState.READY), *mine)
     again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now(), *mine)
     for wanted in await _in_turn(project, (ready, again)):
         took = await _claim(project.store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
@@ -68,14 +67,14 @@ async def claim_for_judging(
 
 
 async def _in_turn(project: Project, kinds: Sequence[ColumnElement[bool]]) -> Sequence[ColumnElement[bool]]:
-    """Those kinds of groups of which there are any: what a gate waits for first, then the one with the oldest group."""
+    """Return the kinds that have groups: those that a gate waits for, then the kind with the oldest group."""
     loaded = (versions.c.project_id == project.id, versions.c.state == VersionState.LOADED)
     async with project.store.read() as conn:
         waiting = await _oldest_first(conn, kinds)
         examined = list((await conn.execute(select(versions.c.id).where(*loaded))).scalars()) if waiting else []
         if not examined:
             return waiting
-        # by the pin and not by what the members are: those would be looked up for each group that waits
+        # by the pinned version: the members would have to be looked up for each waiting group
         of_gates = [and_(kind, groups.c.version_id.in_(examined)) for kind in waiting]
         return [*await _oldest_first(conn, of_gates), *waiting]
 
@@ -90,8 +89,8 @@ async def _oldest_first(conn: AsyncConnection, kinds: Sequence[ColumnElement[boo
 
 
 async def next_try_in(project: Project, *, of_campaigns: bool = False) -> float | None:
-    """Seconds until the next group is due for another judging, of campaigns only on request. None: no group is."""
-    due = groups.c.try_after.is_not(None)  # explicit, or PostgreSQL reads all scored groups
+    """Return the seconds until the next group is due for another judging, or None. `of_campaigns`: as in claiming."""
+    due = groups.c.try_after.is_not(None)  # without this condition PostgreSQL reads all scored groups
     again = (groups.c.project_id == project.id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
     async with project.store.read() as conn:
         in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
@@ -111,9 +110,9 @@ async def claim_one_for_judging(
     free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
     left_out_for: Collection[str] = (),
 ) -> GroupClaim | None:
-    """Claim a named group for judging, a scored one too (a new recipe rescores it). None: it is not `free`.
+    """Claim a named group for judging, also a scored one (a new recipe rescores it). None: it is not `free`.
 
-    `left_out_for`: also one that was excluded for one of these reasons.
+    `left_out_for`: also a group that was excluded for one of these reasons.
     """
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
     wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
@@ -132,13 +131,11 @@ async def claim_for_training(
     group_ids: Sequence[str] | None = None,
     lacking: Collection[str] = (),
 ) -> list[GroupClaim]:
-    """Claim up to `limit` scored groups of an alias, oldest first; only those whose judged members are all for
-    training.
+    """Claim up to `limit` scored groups of an alias, oldest first, if all judged members have the purpose `train`.
 
-    A group that is due for rescoring because of later feedback waits for that.
-
-    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Groups scored by
-    the recipes of `lacking` (`recorder.queue.training.baselines`) wait until a baseline exists.
+    Groups that are due for rescoring because of later feedback are not claimed. Groups scored by the recipes of
+    `lacking` (`recorder.queue.training.baselines`) wait until a baseline exists. Without `campaign_id`, only groups
+    that belong to no campaign; `group_ids`: only these groups.
     """
     wanted = _trainable(alias_id, campaign_id, lacking)
     if group_ids is not None:
@@ -148,7 +145,7 @@ async def claim_for_training(
 
 @dataclass(frozen=True, slots=True)
 class TrainableGroups:
-    """Scored groups that a trainer could take, and for how long the first of them has been scored."""
+    """Scored groups that a trainer can take, and the time since the first of them was scored."""
 
     groups: int
     first_s: float
@@ -157,12 +154,12 @@ class TrainableGroups:
 async def waiting_for_training(
     store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
 ) -> TrainableGroups:
-    """The groups of no campaign that `claim_for_training` would find; with `max_age_s` none that is too old by it."""
+    """Return what `claim_for_training` would find outside campaigns; `max_age_s`: without older groups."""
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
     found = select(func.count(), now() - func.min(scored_at)).select_from(
         groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     )
-    if max_age_s is not None:  # as `scores.leave_out_old` leaves them out
+    if max_age_s is not None:  # as `scores.exclude_old_groups` excludes them
         found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
     async with store.read() as conn:
         count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
@@ -179,12 +176,12 @@ def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str])
 
 
 def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:
-    its = scores.alias()  # a query may join the scores itself
+    its = scores.alias()  # the outer query may join the scores too
     return exists().where(its.c.id == groups.c.current_score_id, its.c.absolute, its.c.recipe_hash.in_(recipes))
 
 
 def is_trainable() -> ColumnElement[bool]:
-    """Whether a group has judged members and every one of them has purpose train."""
+    """Whether a group has judged members and all of them have the purpose `train`."""
 
     def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
         return exists().where(
@@ -207,7 +204,7 @@ async def _take(
     owner: str,
     lease_s: float,
 ) -> list[GroupClaim]:
-    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
+    async with store.read() as conn:  # if there is nothing to claim, SQLite's only write lock is not taken
         if (await conn.execute(select(groups.c.id).where(wanted).limit(1))).first() is None:
             return []
     return await _claim(store, wanted, limit, to, expect, owner, lease_s)
@@ -230,7 +227,7 @@ async def _claim(
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,
         "lease_expires_at": now() + lease_s,
-        "try_after": None,  # it is due; later feedback sets it again
+        "try_after": None,  # cleared by the claim; later feedback sets it again
     }
     statement = (
         guarded_update(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)
@@ -254,7 +251,7 @@ async def _claim(
 
 
 async def renew_claim(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
-    """Hold a group for longer. Raises LeaseLost where it was taken over."""
+    """Renew the lease of a group. Raises LeaseLost if another holder took over."""
     renewed = update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s)
     statement = mark_quiet(renewed.returning(groups.c.lease_expires_at))
     async with store.write() as conn:
@@ -265,20 +262,20 @@ async def renew_claim(store: Store, claim: GroupClaim, lease_s: float) -> GroupC
 
 
 async def return_claim(store: Store, claim: GroupClaim) -> None:
-    """Put a group back as it was to be claimed: judging → ready, training → scored. Raises LeaseLost."""
+    """Return a group to the state before the claim: judging → ready, training → scored. Raises LeaseLost."""
     async with store.write() as conn:
         if not await return_claim_in(conn, claim):
             raise _lost(claim)
 
 
 async def judging_due_at(store: Store, group_id: str) -> float | None:
-    """From when on a judge takes a group again (unix seconds). None: it waits for no time. A claim forgets it."""
+    """Return when a judge takes a group again (unix seconds), or None if no time is set. A claim clears it."""
     async with store.read() as conn:
         return (await conn.execute(select(groups.c.try_after).where(groups.c.id == group_id))).scalar_one_or_none()
 
 
 async def return_unscored(store: Store, claim: GroupClaim, due_at: float | None) -> None:
-    """Put a group back that was unscored when it was claimed, to wait as it did. Raises LeaseLost."""
+    """Return a group that was unscored before the claim, with its former due time. Raises LeaseLost."""
     async with store.write() as conn:
         await move_state(
             conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch, try_after=due_at
@@ -286,7 +283,7 @@ async def return_unscored(store: Store, claim: GroupClaim, due_at: float | None)
 
 
 async def return_claim_in(conn: AsyncConnection, claim: GroupClaim) -> bool:
-    """`return_claim` inside the caller's transaction; False where another holds the group by now."""
+    """`return_claim` inside the caller's transaction; False if another holder has the group."""
     for held, to in _BACK.items():
         statement = guarded_update(groups, to, expect=held, lease_owner=None, lease_expires_at=None).where(_held(claim))
         if (await conn.execute(statement)).rowcount:
@@ -306,5 +303,5 @@ def _held(claim: GroupClaim) -> ColumnElement[bool]:
 def _lost(claim: GroupClaim) -> LeaseLost:
     return LeaseLost(
         f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease expired. "
-        "Drop the work and claim again."
+        "Discard the work and claim again."
     )

@@ -26,24 +26,22 @@ from recorder.store.ledger import LedgerRow
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 from recorder.store.sql import now
 
-PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
-TIE: Final = "tie"  # of one of two equally good trajectories; tags: `other` and `group`, their ids
-SCORE: Final = "score"  # of a trajectory, 0 to 1: a person's score
-BY_PERSON: Final = "person"  # what a part of a score ends with that a person's choice gave: `ruler.person`
-RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
+PREFERENCE: Final = "preference"  # on the better of two attempts; tags: `loser` and `group` (ids)
+TIE: Final = "tie"  # on one of two equally good trajectories; tags: `other` and `group` (ids)
+SCORE: Final = "score"  # a person's score of a trajectory, 0 to 1
+BY_PERSON: Final = "person"  # the suffix of a part that a person's choice gave: `ruler.person`
+RESERVED: Final = frozenset({"comment", "demonstration"})  # names whose value is text
 MAX_TEXT_CHARS: Final = 100_000
-LATE: Final = "feedback_late"  # of a trajectory: its feedback arrived when its group was already in training
-SETTLES_S: Final = 1.0  # feedback on the trajectories of a group, one by one, costs one judging, not one each
-CHOICE_SETTLES_S: Final = (
-    60.0  # a person choosing pair by pair has this long for the next one before the group is scored
-)
-CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # what scores a group about which judges disagree
+LATE: Final = "feedback_late"  # ledger code of a trajectory: its feedback came when its group was in training
+SETTLES_S: Final = 1.0  # feedback on several trajectories of a group within this time causes one judging
+CHOICE_SETTLES_S: Final = 60.0  # a group is scored this long after a person's last choice between its pairs
+CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # feedback that scores a group about which judges disagree
 _IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One piece of feedback, as it was written."""
+    """One piece of feedback, as stored."""
 
     id: str
     project_id: str
@@ -82,9 +80,9 @@ async def add_feedback(
 ) -> Feedback:
     """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
 
-    A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
-    A group that judges disagree about, or that a person's choice scored, is also scored again if the name is a choice
-    (`CHOICES`).
+    A group whose score has a part of that name is rescored; if it is already in training, the ledger gets
+    `feedback_late`. If the name is a choice (`CHOICES`), a group about which judges disagree, or that a person's choice
+    scored, is rescored too.
     """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
@@ -107,7 +105,7 @@ async def add_feedback(
 
 
 def ranking_pairs(places: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs (better, worse) that follow from a ranking: each attempt against those of the next rank.
+    """Return the pairs (better, worse) of a ranking: each attempt with those of the next rank.
 
     `places`: trajectory id → its rank, 1 is best. Attempts of the same rank are not compared.
     """
@@ -124,10 +122,11 @@ async def write_preferences(
     by: str,
     comment: str | None = None,
 ) -> list[str]:
-    """Write that one attempt of a group is better than another, for each pair (better, worse): all of it or nothing.
+    """Write that one attempt of a group is better than another, for each pair (better, worse), in one transaction.
 
-    Each is feedback `preference` on the better one; its tags hold the worse one's id, the group's, and the author.
-    Returns their ids. Raises NotFound for an attempt that is not of the group, ValueError for one against itself.
+    Each is feedback `preference` on the better attempt; its tags are the ids of the worse attempt and of the group, and
+    the author. Returns the feedback ids. Raises NotFound for an attempt that is not in the group, ValueError for an
+    attempt paired with itself.
     """
     if any(better == worse for better, worse in pairs):
         raise ValueError("an attempt is not better than itself: choose two")
@@ -139,11 +138,11 @@ async def write_preferences(
 
 
 async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: str, comment: str | None = None) -> str:
-    """Write a person's choice between two trajectories shown side by side; returns the feedback's id.
+    """Write a person's choice between two trajectories shown side by side; return the feedback's id.
 
-    Feedback `preference` as `write_preferences` writes it, or `tie` on the trajectory that was shown first, whose tags
-    hold the `other` one's id. `shown`: the position of the trajectory that it is on, `first` or `second`. If the two
-    are of different groups, the tags name the other's group too (`other_group`), and the choice scores no group. A
+    It is feedback `preference` as `write_preferences` writes it, or `tie` on the first shown trajectory, with the id of
+    the `other` one as a tag. `shown`: the position of the trajectory with the feedback, `first` or `second`. If the two
+    are in different groups, the tags also have the other's group (`other_group`), and the choice scores no group. A
     group about which judges disagree is scored after `CHOICE_SETTLES_S` without a choice. Raises NotFound, ValueError.
     """
     if choice.better == choice.worse:
@@ -163,7 +162,7 @@ async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: 
 
 
 def parse_choice(trajectory_id: str, name: str, value: object, tags: Mapping[str, str]) -> PairChoice | None:
-    """The choice between two trajectories that feedback on one of them expresses; None: it expresses none."""
+    """Return the choice between two trajectories that feedback on one of them expresses, or None."""
     other = tags.get("other" if name == TIE else "loser")
     if name not in (PREFERENCE, TIE) or not value or not other or other == trajectory_id:
         return None
@@ -185,7 +184,7 @@ def _row(project_id: str, choice: PairChoice, comment: str | None, tags: Mapping
 async def _write(
     conn: AsyncConnection, rows: Sequence[Mapping[str, Any]], settles_s: float, *, scores_group: bool = True
 ) -> None:
-    """Write choices, and request the groups of their trajectories to be scored by them."""
+    """Write choices, and request a judging of their trajectories' groups."""
     for row in rows:
         await conn.execute(insert(feedback).values(**row, created_at=now()))
     for run, name in {(row["trajectory_id"], row["name"]) for row in rows} if scores_group else ():
@@ -217,12 +216,12 @@ async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, set
         return
     p = score_parts.c
     of_run = and_(p.trajectory_id == trajectory_id, p.part == name)
-    chosen = p.part.like(f"%.{BY_PERSON}")  # of any run: a choice about one moves the others'
+    chosen = p.part.like(f"%.{BY_PERSON}")  # of any trajectory: a choice about one changes the rewards of the others
     counts = or_(of_run, chosen) if name in CHOICES else of_run
     asked_for = exists().where(p.score_id == groups.c.current_score_id, counts)
     waits = [and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)]
     waits += [is_disputed()] if name in CHOICES else []
-    # A judge that is at it may have read the group already: whether it asks for this name is not known yet.
+    # A judge that holds the group may have read it already, and it is not known yet whether it uses this name.
     found = (
         select(groups.c.id, groups.c.project_id, groups.c.state)
         .join(trajectories, trajectories.c.group_id == groups.c.id)
@@ -235,12 +234,12 @@ async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, set
     if group.state in _IN_TRAINING:
         detail = {"name": name, "group": group.id, "state": group.state}
         await ledger.write_rows(conn, [LedgerRow(group.project_id, "trajectory", trajectory_id, LATE, detail)])
-    if group.state != GroupState.TRAINED:  # a group in training may come back
+    if group.state != GroupState.TRAINED:  # a group in training may be returned
         await conn.execute(update(groups).where(groups.c.id == group.id).values(try_after=now() + settles_s))
 
 
 async def list_feedback(store: Store, trajectory_id: str) -> list[Feedback]:
-    """The feedback about a trajectory, oldest first."""
+    """Return the feedback about a trajectory, oldest first."""
     query = select(feedback).where(feedback.c.trajectory_id == trajectory_id)
     async with store.read() as conn:
         rows: Any = await conn.execute(query.order_by(feedback.c.created_at, feedback.c.id))
@@ -248,7 +247,7 @@ async def list_feedback(store: Store, trajectory_id: str) -> list[Feedback]:
 
 
 MOST: Final = 100
-MAX_CHARS: Final = 1000  # of a value
+MAX_CHARS: Final = 1000  # of a tag's value
 
 
 async def set_tag(project: Project, trajectory_id: str, name: str, value: str | None) -> None:

@@ -1,10 +1,10 @@
-"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and with the live one.
+"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and the live version.
 
 Owns: the request (a row of `campaigns` that names the version, at most one), the arm of an attempt, its measured value,
 and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs (`proxy.gate`).
 
 Rounds count from 1 (`attempts.step_number`). `campaigns.steps_done` counts the measured rounds, and only their pairs
-are shown. So which attempts count is settled before anybody sees their values.
+are returned. So which attempts count is decided before their values are read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from recorder.store.schema import attempts, campaigns, versions
 from recorder.store.sql import now
 from recorder.store.transitions import try_move_state
 
-# Why a gate's row is over, where nothing failed.
+# Why a gate's request ended without a failure.
 DECIDED = "decided"  # the pairs suffice, or the version was decided in another way
 ATTEMPTED = "attempted"  # the learner made all requested pairs
 LATE = "late"  # the gate stopped waiting
-# The reason of its groups' exclusion. They are only measured, so no ledger row is needed.
+# The reason why its groups are excluded. They are only measured, so no ledger row is needed.
 NO_LOSS: Final = GroupCode.MEASURED
 
 
@@ -52,17 +52,17 @@ class GateArm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """A request to attempt held-out scenarios with `version` and with `beside`, the live one, `pairs` times at most."""
+    """A request to attempt held-out scenarios with `version` and `beside` (the live one), at most `pairs` times."""
 
     row: CampaignView
-    version: str  # names that a proxy answers to: `helpdesk@3`
+    version: str  # model names at the proxy: `helpdesk@3`
     beside: str
     pairs: int
 
 
 @dataclass(frozen=True, slots=True)
 class GatePair:
-    """One scenario, attempted with both versions; their measured values, 0 or 1."""
+    """One scenario, attempted with both versions, and the measured values, 0 or 1."""
 
     candidate: float
     live: float
@@ -78,7 +78,7 @@ class GateResult:
 
 
 async def request_gate(store: Store, version: VersionView, live: VersionView, pairs: int) -> str:
-    """Request attempts with a version and with the live one; return the request's id. An equal request exists once."""
+    """Request attempts with a version and the live one; return the request's id. Equal requests are one row."""
     row = {
         "id": new_id("gate"),
         "project_id": version.project_id,
@@ -122,13 +122,13 @@ async def find_request(store: Store, version_id: str) -> str | None:
 
 
 async def end_request(store: Store, request_id: str, state: CampaignState, reason: str) -> None:
-    """End a request; one that has ended stays unchanged."""
+    """End a request; an ended request is not changed."""
     async with store.write() as conn:
         await try_move_state(conn, campaigns, request_id, state, reason=reason, ended_at=now())
 
 
 async def write_round(store: Store, request_id: str, number: int, measured: Mapping[str, float]) -> None:
-    """Write the measured values of a round's attempts, by the external ids of their groups; absent: not measurable."""
+    """Write a round's measured values by the groups' external ids; an attempt without a value was not measurable."""
     of_group = update(attempts).where(
         attempts.c.campaign_id == request_id, attempts.c.group_external_id == bindparam("of_group")
     )

@@ -1,9 +1,9 @@
-"""Named leases: who controls the engine, who trains an alias, which judges are present.
+"""Named leases: which process controls the engine, which one trains an alias, which judges are running.
 
-Owns: acquiring, renewing and releasing them by guarded statements on the database's clock; a holder's name
+Owns: acquiring, renewing and releasing leases by guarded statements on the database's clock; a holder's name
 (`host:pid:random`); releasing leases of dead processes of this machine, so that another process takes over at once; and
-a process's presence, which is a lease under its own name. Refuses: the meaning of a name, and judging processes of
-other machines, whose leases expire.
+a process's presence, which is a lease under its own name. Refuses: the meaning of a name, and whether processes of
+other machines are dead: their leases expire.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def acquire_lease(project: Project, name: str, owner: str, lease_s: float)
     """Acquire a lease that is free, expired or already the owner's (with a new epoch); None if another holds it."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
     others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
-    async with project.store.read() as conn:  # testing a held one must not take the write lock
+    async with project.store.read() as conn:  # testing a held lease must not take the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
             return None
     async with project.store.write() as conn:
@@ -72,7 +72,7 @@ async def acquire_lease(project: Project, name: str, owner: str, lease_s: float)
 
 
 async def seconds_until_free(project: Project, name: str) -> float:
-    """Seconds until a lease expires if its holder does not renew it; 0 if it is free."""
+    """Return the seconds until a lease expires if its holder does not renew it; 0 if it is free."""
     held = (leases.c.project_id == project.id, leases.c.name == name, leases.c.lease_owner.is_not(None))
     async with project.store.read() as conn:
         left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
@@ -98,7 +98,7 @@ async def require_lease(conn: AsyncConnection, lease: Lease) -> None:
 
 
 async def list_holders(project: Project, prefix: str = "") -> list[Lease]:
-    """The valid leases whose name begins with `prefix`, by name."""
+    """Return the valid leases whose name begins with `prefix`, by name."""
     query = (
         select(
             leases.c.project_id, leases.c.name, leases.c.lease_owner, leases.c.lease_epoch, leases.c.lease_expires_at
@@ -131,13 +131,13 @@ async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
     if expires_at is None:
         raise LeaseLost(
             f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease expired and was taken. "
-            "Drop the work and acquire it again."
+            "Discard the work and acquire it again."
         )
     return float(expires_at)
 
 
 def holder_name() -> str:
-    """A name for this process as a holder of leases."""
+    """Return a new name for this process as a holder of leases."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
@@ -179,7 +179,7 @@ async def release_all_dead(project: Project, prefix: str) -> None:
             await release_lease(project.store, lease)
 
 
-JUDGE: Final = "judge:"  # and the holder's name
+JUDGE: Final = "judge:"  # followed by the holder's name
 PROXY: Final = "proxy:"
 _RENEWALS_A_LEASE: Final = 3
 
@@ -188,8 +188,9 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def keep_presence(project: Project, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
-    """Hold a lease until the block ends, as a sign that `owner` is running. It is acquired again after an outage of the
-    store.
+    """Hold a lease until the block ends, as a sign that `owner` is running.
+
+    It is acquired again after an outage of the store.
     """
     held: list[Lease] = []
 
@@ -206,8 +207,8 @@ async def keep_presence(project: Project, kind: str, owner: str, lease_s: float)
         yield
     finally:
         over.set()
-        await keeper  # not cancelled: it may be about to take the lease
-        with suppress(StoreError):  # then it expires by itself
+        await keeper  # not cancelled: it may be acquiring the lease
+        with suppress(StoreError):  # otherwise it expires by itself
             for lease in held:
                 await release_lease(project.store, lease)
 
@@ -217,10 +218,10 @@ async def _keep(show: Callable[[], Awaitable[None]], held: list[Lease], lease_s:
         try:
             await show()
         except LeaseLost:
-            held.clear()  # it ran out while the store was away
+            held.clear()  # it expired while the store was unavailable
             continue
         except StoreError as e:
-            log.warning("this process cannot renew its lease that shows it is running: %s", e)
+            log.warning("this process cannot renew the lease that shows that it is running: %s", e)
         with suppress(TimeoutError):
             async with asyncio.timeout(lease_s / _RENEWALS_A_LEASE):
                 await over.wait()

@@ -2,9 +2,9 @@
 
 Owns: these moves, each one transaction; the conditions for moving an alias to a version (it belongs to the alias,
 passed its gate, has a folder, and descends from the live one); and after which promotions the alias is watched and a
-share of new trajectories stays on the version before. Refuses: drawing trajectories (`proxy.versions.pins`), comparing
-them (`proxy.gate`), loading and draining versions (the proxy's controller), and what counts as trained after a move
-(`recorder.registry.ancestry`).
+share of new trajectories stays on the version before. Refuses: choosing these trajectories (`proxy.versions.pins`),
+comparing them (`proxy.gate`), loading and draining versions (the proxy's controller), and what counts as trained after
+a move (`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from recorder.store.sql import now
 from recorder.store.transitions import move_state
 
 Why = Literal["promote", "rollback", "gate"]
-BY_HAND: Final = "hand"  # the mover of an alias: a person
-ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
+BY_HAND: Final = "hand"  # the recorded mover if a person moved an alias
+ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins end at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 
 
@@ -44,10 +44,10 @@ async def set_live(
 ) -> AliasView:
     """Make a version live, in one transaction, and return the alias.
 
-    The old version retires, the generation increments, the groups that count as trained are those of the new ancestry,
-    and the alias is watched if its settings ask for it. The ledger records `reason`, `who` and `figures`. If the
-    version is live already, nothing changes. Raises Conflict for a version that cannot be served, and for a move by the
-    gate (`why`) to a version whose parent is no longer live: its ancestry would lack what was learned since.
+    The old version retires, the generation increments, the groups of the new ancestry count as trained, and the alias
+    is watched if its settings say so. The ledger records `reason`, `who` and `figures`. If the version is live already,
+    nothing changes. Raises Conflict for a version that cannot be served, and for a move by the gate (`why`) to a
+    version whose parent is no longer live: its ancestry would lack later training.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
@@ -71,7 +71,7 @@ async def rollback(
     """Make the previous live version live again, and return the alias.
 
     Groups that only the replaced version was trained on no longer count as trained. `left`: the version that the caller
-    wants to replace. Raises Conflict if there is no previous version, or if another version than `left` is live by now.
+    wants to replace. Raises Conflict if there is no previous version, or if another version than `left` is live now.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
@@ -87,7 +87,7 @@ async def rollback(
 async def end_watch(
     store: Store, alias_id: str, version_id: str, *, who: str, figures: Mapping[str, Any] | None = None
 ) -> AliasView:
-    """End the watch of a live version, which stays live; no trajectory is held back any more.
+    """End the watch of a live version, which stays live. From then on no trajectory is held back.
 
     Raises Conflict if the version is no longer watched.
     """
@@ -232,10 +232,10 @@ async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> 
 
 
 async def require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    """Raise Conflict for a version that is retired or not trained from the live one, NotFound for another alias's."""
+    """Raise Conflict if a version is retired or not trained from the live one, NotFound if it is another alias's."""
     name, state, _ = await _require_own(conn, alias, version_id)
     if state == VersionState.RETIRED:
-        raise Conflict(f"{name} was taken out of service in the meantime: only a person makes it live again")
+        raise Conflict(f"{name} was taken out of service in the meantime: only a person can make it live again")
     query = select(versions.c.parent_id).where(versions.c.id == version_id)
     if (await conn.execute(query)).scalar_one() != alias.live_version_id:
         raise Conflict(

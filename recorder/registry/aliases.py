@@ -1,4 +1,4 @@
-"""Aliases: the stable model names that agents ask for, and the base model of each.
+"""Aliases: the stable model names that agents use, and the base model of each.
 
 Owns: creating an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an
 alias to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's
@@ -24,7 +24,7 @@ from recorder.store.schema import aliases, versions
 from recorder.store.sql import now
 
 Baseline = Literal["group", "running"]
-_NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
+_NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is common; @ would mean a version
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 
@@ -32,9 +32,9 @@ _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 class AliasView:
     """One alias. `generation` counts every move, so that a comparison shows a change; `canary_share` is in 0..1.
 
-    `baseline`: what its trajectories' rewards are compared with in training, those of their group or the alias's
-    earlier ones (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until
-    then the live version is compared with the previous one, on which `holdback_share` of new trajectories stays.
+    `baseline`: what rewards are compared with in training, those of the group or the alias's earlier rewards
+    (`recorder.queue.training.baselines`). Until `watched_until` (unix seconds of the database's clock) the live version
+    is compared with the previous one, on which `holdback_share` of new trajectories stays.
     """
 
     id: str
@@ -63,11 +63,11 @@ class Holdback:
 
     @property
     def columns(self) -> dict[str, float]:
-        """As an alias's row has it."""
+        """Return the columns of an alias's row."""
         return {"holdback_share": self.share, "rollback_watch_s": self.watch_s}
 
 
-_STORED: Final = {"notes": "recipe"}  # field → column, where their names differ
+_STORED: Final = {"notes": "recipe"}  # field → column, if their names differ
 _COLUMNS: Final = [aliases.c[_STORED.get(name, name)].label(name) for name in AliasView.__slots__]
 
 
@@ -81,10 +81,10 @@ async def ensure_alias(
     baseline: Baseline | None = None,
     held: Holdback | None = None,
 ) -> AliasView:
-    """The alias of that name, made with a live version 0 (the base without an adapter) if it is not there.
+    """Return the alias of that name; create it with a live version 0 (the base without an adapter) if it is missing.
 
-    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict. `baseline`,
-    `held` (what its next promotions hold back) None: as they are.
+    A changed base is accepted as long as nothing was trained on the old one; afterwards it raises Conflict. `baseline`
+    and `held` (the holdback of its next promotions): None leaves them unchanged.
     """
     if not _NAME.fullmatch(name):
         raise InvalidId(f"the model name {name[:160]!r} is not valid: use 1 to 128 of A-Z a-z 0-9 . _ : ~ / -")
@@ -124,7 +124,7 @@ async def _create(
             updated_at=now(),
         )
     )
-    if made.rowcount == 0:  # another process made it at the same moment
+    if made.rowcount == 0:  # another process created it at the same moment
         return
     await conn.execute(
         insert(versions).values(
@@ -144,17 +144,17 @@ async def _create(
 
 @dataclass(frozen=True, slots=True)
 class OtherBase:
-    """That an alias was trained on another base than is there now: what was found, and what to do about it."""
+    """An alias was trained on another base than the current one: what was found, and what to do."""
 
     found: str
     todo: str = (
-        "Put the old base back (its weights, precision, tokenizer and chat template), or use another alias name, or "
+        "Restore the old base (its weights, precision, tokenizer and chat template), or use another alias name, or "
         "another --data folder."
     )
 
 
 async def other_base(store: Store, alias: AliasView, base_model: str, fingerprint: str | None) -> OtherBase | None:
-    """Whether the alias has versions of another base than this one."""
+    """Return OtherBase if the alias has versions of another base than this one, else None."""
     async with store.read() as conn:
         return await _other_base(conn, alias, base_model, fingerprint)
 
@@ -191,7 +191,7 @@ async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: s
 
 
 def _same_base(alias: AliasView, base_model: str, fingerprint: str | None) -> bool:
-    """Whether the bases are one: by their fingerprints where both are known, else by their name."""
+    """Whether an alias's base is this one: by the fingerprints if both are known, else by name."""
     if fingerprint is None or alias.base_fingerprint is None:
         return base_model == alias.base_model
     return fingerprint == alias.base_fingerprint
@@ -209,7 +209,7 @@ def _shown(base_model: str, fingerprint: str | None) -> str:
 
 
 async def get_aliases(project: Project) -> list[AliasView]:
-    """Every alias of the project, by name: one cheap SELECT."""
+    """Return every alias of the project, by name, with one cheap SELECT."""
     async with project.store.read() as conn:
         return await read_aliases(conn, project.id)
 
@@ -221,7 +221,7 @@ async def read_aliases(conn: AsyncConnection, project_id: str) -> list[AliasView
 
 
 async def get_alias(project: Project, name: str) -> AliasView:
-    """The alias of that name. Raises NotFound, which names those that are there."""
+    """Return the alias of that name. Raises NotFound, which lists the existing aliases."""
     found = await get_aliases(project)
     for alias in found:
         if alias.name == name:
@@ -231,7 +231,7 @@ async def get_alias(project: Project, name: str) -> AliasView:
 
 
 async def lock_alias(conn: AsyncConnection, alias_id: str) -> AliasView:
-    """An alias by its id, locked until the transaction ends (PostgreSQL). Raises NotFound."""
+    """Return an alias by its id, locked until the transaction ends (PostgreSQL). Raises NotFound."""
     row = (await conn.execute(select(*_COLUMNS).where(aliases.c.id == alias_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"no alias {alias_id}")

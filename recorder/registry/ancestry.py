@@ -1,12 +1,12 @@
 """Ancestry: what versions were trained on, as versions are accepted, rolled back or rejected.
 
 Owns: which groups and trajectories count as trained (`trained`, `untrained` in the ledger: a trajectory's newest row
-counts), and what happens to the groups of a version that is not accepted. All of it runs inside the transaction that
+counts), and what happens to the groups of a version that is not accepted. All functions run in the transaction that
 decides on the version. Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions`
 a version), and steps (`recorder.queue.training.steps`).
 
-An alias was trained on what its live version and that version's ancestors were trained on, and on nothing else. So
-after a move, the versions that enter and leave the ancestry are the difference of two chains.
+An alias counts as trained on what its live version and that version's ancestors were trained on. So after a move, the
+versions that enter and leave the ancestry are the difference of two chains.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Lessons = Literal["again", "left_out"]
 
 VERSION_REJECTED: Final = "version_rejected"  # of a group: its version behaved badly, or was rolled back
 VERSIONS_FAILED: Final = "versions_failed"  # of a group: too many of its versions never went live
-OF_VERSIONS: Final = (VERSION_REJECTED, VERSIONS_FAILED)  # reasons that lie with the version, and not with the group
+OF_VERSIONS: Final = (VERSION_REJECTED, VERSIONS_FAILED)  # reasons that concern the version, and not the group
 GIVEN_BACK: Final = "given_back"  # of a group: it may be trained on again
 RETURNS: Final = 2  # how often a group may be returned: if three versions fail, the group is at fault
 _BACK: Final = (GroupState.TRIED, GroupState.TRAINING, GroupState.SCORED)
@@ -36,7 +36,7 @@ _WITHOUT_LEASE: Final[Mapping[str, Any]] = {"lease_owner": None, "lease_expires_
 
 
 def ancestry_ages(version_id: str) -> Select[Any]:
-    """Ids of a version and its ancestors, and how many steps back each is (`age`)."""
+    """The query for the ids of a version and its ancestors, each with its number of steps back (`age`)."""
     own = select(versions.c.id, versions.c.parent_id, literal(0).label("age")).where(versions.c.id == version_id)
     line = own.cte("line", recursive=True)
     older = select(versions.c.id, versions.c.parent_id, line.c.age + 1).where(versions.c.id == line.c.parent_id)
@@ -45,8 +45,9 @@ def ancestry_ages(version_id: str) -> Select[Any]:
 
 
 async def move_ancestry(conn: AsyncConnection, left: str | None, live: str, *, why: str, who: str) -> None:
-    """Record that the alias moved from the version `left` to `live`: untrain what left the ancestry, train what entered
-    it.
+    """Record that the alias moved from the version `left` to `live`.
+
+    Trajectories of versions that left the ancestry become untrained; those of versions that entered it become trained.
     """
     before, after = await _line(conn, left), await _line(conn, live)
     await _take_back(conn, before - after, {"why": why, "who": who})
@@ -79,8 +80,9 @@ async def end_version(conn: AsyncConnection, version_id: str, lessons: Lessons, 
 
 
 async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: Mapping[str, Any]) -> None:
-    """Allow groups to be trained on again, `RETURNS` times: tried ones, those that a trainer held, and those of a dead
-    trainer that are scored again already.
+    """Allow groups to be trained on again, `RETURNS` times.
+
+    These are tried groups, groups that a trainer held, and groups of a dead trainer that are `scored` again already.
     """
     await _leave_out(conn, and_(these, _returns() >= RETURNS), VERSIONS_FAILED, detail)
     back = list(await conn.execute(select(groups.c.id, groups.c.project_id).where(these, groups.c.state.in_(_BACK))))
@@ -90,7 +92,7 @@ async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: M
 
 
 def _returns() -> ColumnElement[int]:
-    """How often a group was returned since it was last excluded: a person may have requested it again."""
+    """A column: how often a group was returned since it was last excluded (a person may request it again)."""
     back, up = ledger_table.alias("back"), ledger_table.alias("up")
     given_up = select(func.coalesce(func.max(up.c.id), 0)).where(
         up.c.object_kind == "group", up.c.object_id == back.c.object_id, up.c.code == VERSIONS_FAILED
@@ -120,7 +122,7 @@ async def _write(conn: AsyncConnection, moved: Sequence[Any], code: str, detail:
 async def _write_runs(
     conn: AsyncConnection, version_ids: Collection[str], code: str, detail: Mapping[str, Any]
 ) -> None:
-    """A ledger row for each run that these versions were trained on."""
+    """Write a ledger row for each trajectory that these versions were trained on."""
     query = (
         select(step_trajectories.c.trajectory_id, steps.c.project_id, aliases.c.name, versions.c.number)
         .join(steps, steps.c.id == step_trajectories.c.step_id)
@@ -143,7 +145,7 @@ def _made(version_ids: Collection[str]) -> ColumnElement[bool]:
 
 
 def _of(version_ids: Collection[str]) -> ColumnElement[bool]:
-    """Whether a group was used by the steps that made these versions."""
+    """A column: whether the steps that made these versions used a group."""
     used = select(step_groups.c.group_id).join(steps, steps.c.id == step_groups.c.step_id)
     return groups.c.id.in_(used.where(_made(version_ids)))
 

@@ -1,4 +1,4 @@
-"""The base model's fingerprint: two bases with one fingerprint give a token the same probability.
+"""The base model's fingerprint: two bases with the same fingerprint give every token the same probability.
 
 Owns: which files count and how they are hashed. Refuses: loading a model (no torch here).
 """
@@ -16,10 +16,8 @@ from typing import Final
 
 from recorder.errors import NotFound
 
-WEIGHTS: Final = (
-    ("*.safetensors", "*.safetensors.index.json"),
-    ("*.bin", "*.bin.index.json"),
-)  # the first that is there
+# the first pair with a match is used
+WEIGHTS: Final = (("*.safetensors", "*.safetensors.index.json"), ("*.bin", "*.bin.index.json"))
 OTHERS: Final = (
     "config.json",
     "tokenizer*",
@@ -30,16 +28,16 @@ OTHERS: Final = (
     "chat_template*",
     "chat_templates/*",
 )
-_PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # how the parts of large weights are named
-CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less is faster than a cache is useful
+_PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # the file names of sharded weights
+CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # smaller files are hashed quickly enough without a cache
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
 def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) -> str:
-    """sha256 over names, sizes and contents of weights, tokenizer, chat template and config, and over the dtype.
+    """Return the sha256 over names, sizes and contents of weights, tokenizer, chat template and config, and the dtype.
 
-    Hashes of large files are kept in `cache` (default: the user's cache folder) by path, size and time of change.
-    Raises NotFound where the folder holds no model.
+    Hashes of large files are stored in `cache` (default: the user's cache folder) by path, size and modification time.
+    Raises NotFound if the folder has no model.
     """
     files = _files(model_dir)
     known = _Cache(cache or default_cache())
@@ -52,7 +50,7 @@ def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) 
 
 
 def is_whole(model_dir: Path) -> bool:
-    """Whether all weights are there. A download shows each file as soon as that one is whole, the index first."""
+    """Whether all weights exist. During a download each file appears when it is complete, the index first."""
     weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), [])
     there = {path.name for path in weights if path.suffix != ".json"}
     indexes = (json.loads(path.read_bytes()) for path in weights if path.suffix == ".json")
@@ -64,22 +62,22 @@ def is_whole(model_dir: Path) -> bool:
 
 
 def normal_dtype(dtype: str) -> str:
-    """One name a dtype: `bf16` and `torch.bfloat16` are `bfloat16`."""
+    """Return the canonical name of a dtype: `bf16` and `torch.bfloat16` are `bfloat16`."""
     bare = dtype.removeprefix("torch.")
     return _DTYPES.get(bare, bare)
 
 
 def default_cache() -> Path:
-    """Where hashes of large files are kept."""
+    """Return the path of the cache of large files' hashes."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hone" / "file-hashes.json"
 
 
 def _files(model_dir: Path) -> list[Path]:
     if not model_dir.is_dir():
-        raise NotFound(f"no model folder {model_dir}: name the folder that holds config.json and the weights")
+        raise NotFound(f"no model folder {model_dir}: name the folder with config.json and the weights")
     weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), None)
     if not weights:
-        raise NotFound(f"the model folder {model_dir} holds no weights (*.safetensors)")
+        raise NotFound(f"the model folder {model_dir} has no weights (*.safetensors)")
     return sorted({*weights, *_matching(model_dir, OTHERS)})
 
 
@@ -88,7 +86,7 @@ def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:
 
 
 class _Cache:
-    """Hashes of files by real path, size and time of change."""
+    """Hashes of files by real path, size and modification time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,7 +112,7 @@ class _Cache:
             draft.write_text(json.dumps(self._hashes))
             draft.replace(self._path)
         except OSError:
-            with contextlib.suppress(OSError):  # a home that cannot be written to costs time, nothing else
+            with contextlib.suppress(OSError):  # without a writable cache, hashing only takes longer
                 draft.unlink()
 
 

@@ -29,7 +29,7 @@ from recorder.store.sql import now
 PREFIX: Final = "hone_"
 SOMEBODY: Final = "somebody on this machine"  # the actor while no key is required
 _HINT_CHARS: Final = len(PREFIX) + 4
-_LEAST_CHARS: Final = len(PREFIX) + 32  # of an imported secret: 16 random bytes in hex
+_LEAST_CHARS: Final = len(PREFIX) + 32  # minimum length of an imported secret: 16 random bytes in hex
 
 
 class Scope(StrEnum):
@@ -44,10 +44,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """A key without its secret. `trajectory_id`: it was created for one trajectory; `replaces`: it was rotated from
-    that key.
+    """A key without its secret. Times are unix seconds.
 
-    Times are unix seconds. `made_by`, `revoked_by`: a key's id, or the actor while no key was required; None: unknown.
+    `trajectory_id`: set if it was created for one trajectory. `replaces`: the key that it was rotated from. `made_by`,
+    `revoked_by`: a key's id, or the actor while no key was required; None: unknown.
     """
 
     id: str
@@ -65,7 +65,7 @@ class KeyView:
     revoked_by: str | None
 
     def may(self, scope: Scope) -> bool:
-        """Whether the key carries a scope; admin carries all."""
+        """Whether the key has a scope; admin includes all."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
@@ -80,7 +80,7 @@ async def create_key(
 ) -> tuple[KeyView, str]:
     """Create a key, of a new family or of an existing one. `by`: the creator.
 
-    Returns it and its secret, which is shown only here. Raises ValueError for an unknown scope.
+    Returns the key and its secret, which is not stored. Raises ValueError for an unknown scope.
     """
     fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
     async with project.store.write() as conn:
@@ -95,10 +95,10 @@ async def adopt_key(
     expires_at: float | None = None,
     by: str | None = None,
 ) -> KeyView:
-    """The key with a secret that was made elsewhere; it is made where it is not there yet.
+    """Return the key with a secret that was made elsewhere; create it if it does not exist.
 
-    Raises ValueError for a secret that is none, and Conflict where its key is another project's, has other scopes or
-    was revoked.
+    Raises ValueError for an invalid secret, and Conflict if its key belongs to another project, has other scopes or was
+    revoked.
     """
     if not secret.startswith(PREFIX) or len(secret) < _LEAST_CHARS or not secret.isprintable() or " " in secret:
         raise ValueError(f"a key is {PREFIX!r} and at least {_LEAST_CHARS - len(PREFIX)} random characters")
@@ -111,8 +111,8 @@ async def adopt_key(
     there = _view(row)
     if there.project_id != project.id or there.scopes != wanted or there.revoked_at is not None:
         raise Conflict(
-            f"the key {there.id} ({there.name!r}) has this secret, and it was revoked, has other scopes, or is another "
-            "project's: take a new secret"
+            f"the key {there.id} ({there.name!r}) has this secret, and it was revoked, has other scopes, or belongs to "
+            "another project: use a new secret"
         )
     return there
 
@@ -150,18 +150,18 @@ def _scopes(scopes: Collection[str]) -> frozenset[Scope]:
     unknown = set(scopes) - set(Scope)
     if unknown or not scopes:
         wrong = f"unknown: {', '.join(sorted(unknown))}" if unknown else "none was given"
-        raise ValueError(f"a key needs scopes out of {', '.join(Scope)} ({wrong})")
+        raise ValueError(f"a key needs scopes from {', '.join(Scope)} ({wrong})")
     return frozenset(map(Scope, scopes))
 
 
 async def verify_secret(store: Store, secret: str) -> KeyView | None:
-    """The key with that secret, unless it is unknown, revoked or past its time."""
+    """Return the key with that secret; None if it is unknown, revoked or expired."""
     async with store.read() as conn:
         return await _valid(conn, keys.c.hash == _hash(secret))
 
 
 async def find_valid_key(conn: AsyncConnection, key_id: str) -> KeyView | None:
-    """The key with that id, unless it is unknown, revoked or past its time."""
+    """Return the key with that id; None if it is unknown, revoked or expired."""
     return await _valid(conn, keys.c.id == key_id)
 
 
@@ -172,14 +172,14 @@ async def _valid(conn: AsyncConnection, which: ColumnElement[bool]) -> KeyView |
 
 
 async def list_keys(project: Project) -> list[KeyView]:
-    """Every key of the project, revoked ones too, oldest first."""
+    """Return every key of the project, revoked ones too, oldest first."""
     query = select(keys).where(keys.c.project_id == project.id).order_by(keys.c.created_at, keys.c.id)
     async with project.store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
 
 
 async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
-    """The newest keys that were not created for a single trajectory, revoked ones too."""
+    """Return the newest keys that were not created for a single trajectory, revoked ones too."""
     own = (keys.c.project_id == project.id, keys.c.trajectory_id.is_(None))
     query = select(keys).where(*own).order_by(keys.c.id.desc()).limit(limit)  # ids begin with the time
     async with project.store.read() as conn:
@@ -187,7 +187,7 @@ async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
 
 
 async def revoke_key(project: Project, key: str, by: str | None = None) -> KeyView:
-    """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
+    """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict for an ambiguous name."""
     async with project.store.write() as conn:
         found = await _in_force(conn, project.id, key)
         revoked = update(keys).where(keys.c.id == found.id).values(revoked_at=now(), revoked_by=by).returning(keys)
@@ -195,21 +195,21 @@ async def revoke_key(project: Project, key: str, by: str | None = None) -> KeyVi
 
 
 async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
-    """The row of a key that was not revoked, by its id or its name."""
+    """Return the row of a key that was not revoked, by its id or its name."""
     named = or_(keys.c.id == key, keys.c.name == key)
     query = select(keys).where(keys.c.project_id == project_id, named, keys.c.revoked_at.is_(None))
     rows = list(await conn.execute(query))
     if not rows:
         raise NotFound(f"no valid key {key!r} in project {project_id!r}: `hone keys list` shows them")
     if len(rows) > 1:
-        raise Conflict(f"{len(rows)} keys are called {key!r}: name it by its id (`hone keys list`)")
+        raise Conflict(f"{len(rows)} keys are called {key!r}: use the id (`hone keys list`)")
     return rows[0]
 
 
 async def has_keys(project: Project) -> bool:
-    """Whether the project is guarded by keys: one was made, for no single run, and it was not revoked.
+    """Whether the project requires keys: it has a key that was not revoked and not created for one trajectory.
 
-    A key past its time still counts: time alone must not open what a key had closed.
+    An expired key counts too: expiry alone must not open the project.
     """
     guarding = (keys.c.project_id == project.id, keys.c.trajectory_id.is_(None), keys.c.revoked_at.is_(None))
     async with project.store.read() as conn:
@@ -228,7 +228,7 @@ LASTS_S: Final = 12 * 3600.0
 
 
 async def sign_in(store: Store, key: KeyView) -> str:
-    """A new token for a key. Those that are past their time are taken away."""
+    """Return a new token for a key. Expired tokens are deleted."""
     token = secrets.token_urlsafe(32)
     fields = {"hash": _token_hash(token), "project_id": key.project_id, "key_id": key.id}
     async with store.write() as conn:
@@ -238,7 +238,7 @@ async def sign_in(store: Store, key: KeyView) -> str:
 
 
 async def find_signed_in_key(store: Store, token: str) -> KeyView | None:
-    """The key of a sign-in token, unless the token or the key is unknown, ended or expired."""
+    """Return the key of a sign-in token; None if the token or the key is unknown, ended or expired."""
     query = select(sign_ins.c.key_id).where(sign_ins.c.hash == _token_hash(token), sign_ins.c.expires_at > now())
     async with store.read() as conn:
         key_id = (await conn.execute(query)).scalar_one_or_none()

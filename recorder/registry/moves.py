@@ -1,4 +1,4 @@
-"""Moves of versions as recorded: what was decided, by whom, why, and by which figures.
+"""Recorded moves of versions: what was decided, by whom, why, and by which figures.
 
 Owns: their rows in the ledger, written by the transaction that decides (`recorder.registry.alias_moves`,
 `recorder.registry.versions`). Refuses: deciding.
@@ -24,9 +24,9 @@ from recorder.store.schema import aliases, ledger, versions
 class VersionMove:
     """One decision about a version; `at` is unix seconds.
 
-    `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
-    abandoned; a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
-    `figures` at the time of the decision.
+    `move`: gated, canary (also a new share), canary_ended, gate (the gate made it live), promote, watch_ended (it stays
+    live), rollback, rejected, abandoned. `who`: controller, hand, a key's id …; `why`: a text or a code; `figures`: at
+    the time of the decision.
     """
 
     at: float
@@ -37,12 +37,12 @@ class VersionMove:
     who: str | None
     why: str | None
     figures: Mapping[str, Any]
-    share: float | None = None  # of new groups, that a canary got
+    share: float | None = None  # a canary's share of new groups
 
 
 @dataclass(frozen=True, slots=True)
 class MoveReason:
-    """The details of a move's row: by whom, why in words, by which figures."""
+    """The details of a move's ledger row: by whom, why, by which figures."""
 
     who: str
     reason: str | None = None
@@ -50,7 +50,7 @@ class MoveReason:
 
     @property
     def detail(self) -> dict[str, Any]:
-        """As the ledger has it."""
+        """Return the details in the ledger's form."""
         told = {"reason": self.reason, "figures": dict(self.figures) if self.figures else None}
         return {"who": self.who} | {name: value for name, value in told.items() if value is not None}
 
@@ -64,7 +64,7 @@ async def write_move(
     moved: Mapping[str, Any],
     said: MoveReason,
 ) -> None:
-    """The row that says why a version came into service, stays or left it."""
+    """Write the ledger row with the reason why a version came into service, stays or left it."""
     detail = {"alias": alias, **moved, **said.detail}
     await rows.write_rows(conn, [LedgerRow(project_id, "version", version_id, code, detail)])
 
@@ -76,7 +76,7 @@ async def list_moves(
     version_ids: Collection[str] | None = None,
     limit: int = 100,
 ) -> list[VersionMove]:
-    """The newest decisions first, about one alias's versions, some versions or all."""
+    """Return decisions about one alias's versions, some versions or all, newest first."""
     query = (
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
@@ -87,7 +87,7 @@ async def list_moves(
     )
     if alias is not None:
         query = query.where(aliases.c.name == alias)
-    if version_ids is not None:  # by their ids, not by walking the newest rows of all that was ever written
+    if version_ids is not None:  # by the ids, so that SQLite does not scan all newest rows
         query = query.where(ledger.c.object_id.in_(version_ids))
         query = query.order_by(None).order_by(sql.without_index(ledger.c.id).desc())
     async with project.store.read() as conn:
@@ -95,7 +95,7 @@ async def list_moves(
 
 
 async def count_moves(project: Project) -> dict[tuple[str, str], int]:
-    """How often each move was made, by (alias, move)."""
+    """Return how often each move was made, by (alias, move)."""
     query = (
         select(aliases.c.name, ledger.c.code, func.count())
         .select_from(ledger)

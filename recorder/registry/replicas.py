@@ -19,8 +19,8 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import proxies, replicas
 from recorder.store.sql import now
 
-PROXY_GONE_S: Final = 30.0  # a proxy without a report for so long uses no version any more
-REMEMBERED_S: Final = 86_400.0  # rows without a report for longer are deleted
+PROXY_GONE_S: Final = 30.0  # a proxy without a report for this long uses no version
+REMEMBERED_S: Final = 86_400.0  # rows without a report for this long are deleted
 
 ReplicaState = Literal["up", "down", "starting"]
 
@@ -62,7 +62,7 @@ async def report_replica(
     base_fingerprint: str | None = None,
     detail: str | None = None,
 ) -> None:
-    """Write what is known of the replica at `url` now."""
+    """Write the current facts about the replica at `url`."""
     values = {
         "id": new_id("rep"),
         "project_id": project.id,
@@ -85,13 +85,13 @@ async def touch_replica(project: Project, url: str) -> bool:
 
 
 async def forget_replica(project: Project, url: str) -> None:
-    """Forget a replica that is no longer configured."""
+    """Delete the row of a replica that is no longer configured."""
     async with project.store.write() as conn:
         await conn.execute(delete(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url))
 
 
 async def list_replicas(project: Project, within_s: float | None = None) -> list[ReplicaView]:
-    """The project's replicas by URL; with `within_s` only those that reported within so many seconds."""
+    """Return the project's replicas by URL; `within_s`: only those that reported within these seconds."""
     async with project.store.read() as conn:
         return await read_replicas(conn, project.id, within_s)
 
@@ -112,7 +112,7 @@ async def report_proxy(
     generations: Mapping[str, int],
     in_flight: Mapping[str, int],
 ) -> None:
-    """Write what a proxy has seen and still serves."""
+    """Write which generations a proxy has seen, and which versions it still serves."""
     values = {
         "id": proxy_id,
         "project_id": project.id,
@@ -136,20 +136,20 @@ async def _seen(store: Store, rows: Update) -> bool:
 
 
 async def forget_proxy(store: Store, proxy_id: str) -> None:
-    """Forget a proxy that has stopped: it serves nothing any more."""
+    """Delete the row of a proxy that has stopped."""
     async with store.write() as conn:
         await conn.execute(delete(proxies).where(proxies.c.id == proxy_id))
 
 
 async def forget_gone_proxies(project: Project) -> None:
-    """Forget the proxies that were killed long ago: one that stops forgets itself."""
+    """Delete the rows of proxies that were killed long ago; a proxy that stops deletes its own row."""
     gone = proxies.c.project_id == project.id, proxies.c.seen_at < now() - REMEMBERED_S
     async with project.store.write() as conn:
         await conn.execute(delete(proxies).where(*gone))
 
 
 async def list_live_proxies(project: Project, within_s: float) -> list[ProxyView]:
-    """The proxies that reported within so many seconds."""
+    """Return the proxies that reported within `within_s` seconds."""
     query = (
         select(proxies)
         .where(proxies.c.project_id == project.id, proxies.c.seen_at >= now() - within_s)

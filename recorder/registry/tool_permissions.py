@@ -1,8 +1,8 @@
 """Which campaigns' attempts may use tools that are not marked read-only, and which tools were withheld.
 
-Owns: finding the campaign behind a tool's caller, its permission (`campaign.allow_writes`), and the ledger's row for
-each withheld tool. Refuses: the tools themselves (the gateway), and notifying people (trainer). A campaign or gate
-without the permission allows none, because its attempts are many and run unattended.
+Owns: finding the campaign of a tool's caller, its permission (`campaign.allow_writes`), and the ledger's row for each
+withheld tool. Refuses: the tools themselves (the gateway), and notifying people (trainer). Without the permission, a
+campaign or gate allows no such tool, because its attempts are many and run unattended.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import campaigns, groups, tool_calls, trajectories
 
-ALLOWED: Final = "allow_writes"  # in a campaign's settings
+ALLOWED: Final = "allow_writes"  # the key in a campaign's settings
 LEFT_OUT: Final = "tool_left_out"  # a code of the ledger's rows about a campaign; their detail: {"tool"}
-REFUSED: Final = "write_not_allowed"  # what the error of a call that was refused begins with
+REFUSED: Final = "write_not_allowed"  # the beginning of a refused call's error
 
 
 async def find_barred_campaign(
     project: Project, *, group: str | None, trajectory_id: str | None, family: str
 ) -> str | None:
-    """The campaign (or gate) whose scenario a caller attempts, if its attempts may not write; else None.
+    """Return the campaign (or gate) whose scenario a caller attempts, if its attempts may not write; else None.
 
     A caller is identified by the group that it named, the trajectory of its call, or its key's family.
     """
@@ -44,7 +44,7 @@ async def find_barred_campaign(
 
 
 async def set_writes_allowed(store: Store, campaign_id: str, *, allowed: bool) -> None:
-    """Say from now on whether a campaign's attempts may write."""
+    """Set whether a campaign's attempts may write."""
     c = campaigns.c
     async with store.write() as conn:
         settings: dict[str, Any] = (await conn.execute(select(c.settings).where(c.id == campaign_id))).scalar_one()
@@ -54,20 +54,20 @@ async def set_writes_allowed(store: Store, campaign_id: str, *, allowed: bool) -
 
 
 async def note_withheld_tools(project: Project, campaign_id: str, tools: Collection[str]) -> None:
-    """Write down that tools were kept from a campaign's attempts."""
+    """Write to the ledger that tools were withheld from a campaign's attempts."""
     async with project.store.write() as conn:
         rows = [LedgerRow(project.id, "campaign", campaign_id, LEFT_OUT, {"tool": tool}) for tool in tools]
         await ledger.write_rows(conn, rows)
 
 
 async def list_withheld_tools(store: Store, campaign_id: str) -> list[str]:
-    """The tools that were kept from a campaign's attempts so far, in the order in which they were."""
+    """Return the tools that were withheld from a campaign's attempts, in the order of time."""
     rows = await ledger.object_entries(store, "campaign", campaign_id)
     return list(dict.fromkeys(str(row.detail["tool"]) for row in rows if row.code == LEFT_OUT and row.detail))
 
 
 async def count_refused_calls(store: Store, campaign_id: str) -> int:
-    """How many calls of such tools its attempts made, which were refused."""
+    """Return how many calls of withheld tools were refused."""
     t, c = trajectories.c, tool_calls.c
     query = (
         select(func.count())

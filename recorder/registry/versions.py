@@ -1,7 +1,7 @@
 """Versions: immutable LoRA adapters of an alias, from a number in the store to retirement.
 
-Owns: numbers (never used twice), states, ancestry and age, rejecting one. Refuses: the adapter's files (trainer), the
-engine (proxy), making one live (`recorder.registry.alias_moves`), what it was trained on
+Owns: numbers (never used twice), states, ancestry and age, and rejecting a version. Refuses: the adapter's files
+(trainer), the engine (proxy), making a version live (`recorder.registry.alias_moves`), what it was trained on
 (`recorder.registry.ancestry`).
 """
 
@@ -56,7 +56,7 @@ class VersionView:
 
 
 def alias_slug(alias_name: str) -> str:
-    """The alias's name as a directory and engine name may carry it."""
+    """Return the alias's name in a form that is valid in directory and engine names."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", alias_name).lstrip(".") or "alias"
 
 
@@ -84,12 +84,12 @@ async def _one(conn: AsyncConnection, version_id: str) -> VersionView:
 
 
 async def allocate_version(store: Store, alias_id: str, parent_id: str, *, step_id: str | None = None) -> VersionView:
-    """Take the next number of the alias, before anything of the version is written.
+    """Take the next number of the alias, before the version's files are written.
 
-    With `step_id` the running step is tied to it, so that abandoning the step abandons the version.
+    `step_id`: the running step that makes it, so that abandoning the step abandons the version.
     """
     async with store.write() as conn:
-        # the alias's row is the lock under which two allocations cannot take one number (PostgreSQL)
+        # the lock of the alias's row prevents two allocations from taking one number (PostgreSQL)
         alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
         if alias is None:
             raise NotFound(f"no alias {alias_id}")
@@ -119,18 +119,18 @@ async def allocate_version(store: Store, alias_id: str, parent_id: str, *, step_
 async def _tie(conn: AsyncConnection, step_id: str, version_id: str) -> None:
     statement = update(steps).where(steps.c.id == step_id, steps.c.state == StepState.RUNNING)
     if (await conn.execute(statement.values(version_id=version_id))).rowcount == 0:
-        raise Conflict(f"step {step_id} is not running: another trainer took the alias over. Begin a new step.")
+        raise Conflict(f"step {step_id} is not running: another trainer took over the alias. Begin a new step.")
 
 
 async def list_versions(store: Store, alias_id: str) -> list[VersionView]:
-    """Every version of an alias, newest first."""
+    """Return every version of an alias, newest first."""
     async with store.read() as conn:
         rows = await conn.execute(_query().where(versions.c.alias_id == alias_id).order_by(versions.c.number.desc()))
         return [_view(row) for row in rows]
 
 
 async def get_versions(project: Project, states: Collection[VersionState] | None = None) -> list[VersionView]:
-    """The project's versions (in these states), by alias and number."""
+    """Return the project's versions (in these states), by alias and number."""
     async with project.store.read() as conn:
         return await read_versions(conn, project.id, states)
 
@@ -146,7 +146,7 @@ async def read_versions(
 
 
 async def list_pinned_versions(project: Project) -> set[str]:
-    """Ids of the versions that open trajectories or open groups are pinned to."""
+    """Return the ids of the versions that open trajectories or open groups are pinned to."""
     runs = select(trajectories.c.version_id).where(
         trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN
     )
@@ -157,7 +157,7 @@ async def list_pinned_versions(project: Project) -> set[str]:
 
 
 async def repin_trajectory(store: Store, trajectory_id: str, version_id: str) -> None:
-    """Pin a trajectory to another version midway: it is mixed from now on (unless it has it already)."""
+    """Pin a running trajectory to another version; it is `mixed` from then on. Does nothing if it has that version."""
     other = or_(trajectories.c.version_id.is_(None), trajectories.c.version_id != version_id)
     moved = update(trajectories).where(trajectories.c.id == trajectory_id, other)
     async with store.write() as conn:
@@ -165,13 +165,13 @@ async def repin_trajectory(store: Store, trajectory_id: str, version_id: str) ->
 
 
 async def get_version(store: Store, version_id: str) -> VersionView:
-    """One version by its id. Raises NotFound."""
+    """Return one version by its id. Raises NotFound."""
     async with store.read() as conn:
         return await _one(conn, version_id)
 
 
 async def get_version_by_name(project: Project, name: str) -> VersionView:
-    """One version by what users call it, `helpdesk@3`. Raises NotFound."""
+    """Return one version by its name, `helpdesk@3`. Raises NotFound."""
     alias, number = parse_name(name)
     query = _query().where(versions.c.project_id == project.id, aliases.c.name == alias, versions.c.number == number)
     async with project.store.read() as conn:
@@ -190,11 +190,10 @@ async def mark_version(
     expect: VersionState | None = None,
     **fields: Any,
 ) -> VersionView:
-    """Change a version's state and set columns (`verified`, `metrics`, `path` …). Live and canary: see
-    `recorder.registry.alias_moves`.
+    """Change a version's state and set columns (`verified`, `metrics`, `path` …).
 
-    Rejected and abandoned are written to the ledger with `reason`, and the groups that the version was trained on are
-    returned. Raises Conflict.
+    A rejected or abandoned version is written to the ledger with `reason`, and its groups are returned. Raises
+    Conflict. For live and canary use `recorder.registry.alias_moves`.
     """
     if to in (VersionState.LIVE, VersionState.CANARY):
         raise ValueError(f"use aliases.set_live or set_canary to make a version {to}: the alias moves with it")
@@ -221,7 +220,7 @@ async def move_version(
 async def pass_gate(
     store: Store, version_id: str, why: str, *, who: str, figures: Mapping[str, Any] | None = None
 ) -> VersionView:
-    """A loaded version passed its gate: the ledger keeps by what (`why`). Raises Conflict where it is decided."""
+    """Record that a loaded version passed its gate, and `why`, in the ledger. Raises Conflict if it is decided."""
     said = {"who": who, "reason": why} | ({"figures": dict(figures)} if figures else {})
     async with store.write() as conn:
         await move_state(conn, versions, version_id, VersionState.GATED, expect=VersionState.LOADED)
@@ -239,10 +238,10 @@ async def reject_version(
     who: str,
     figures: Mapping[str, Any] | None = None,
 ) -> VersionView:
-    """Reject a version and settle its groups, in one transaction. `reason` begins with a code.
+    """Reject a version and return or exclude its groups, in one transaction. `reason` begins with a code.
 
-    `lessons` "again": the version could not be tried, or was superseded, and its groups may be trained on again (twice,
-    then they are excluded as `versions_failed`). "left_out": it behaved badly, so its groups are excluded as
+    `lessons` "again": the version could not be tried, or was superseded; its groups may be trained on again (twice,
+    then they are excluded as `versions_failed`). "left_out": the version was worse, so its groups are excluded as
     `version_rejected`. Raises Conflict if it is decided already.
     """
     said = {"who": who, "lessons": lessons} | ({"figures": dict(figures)} if figures else {})
@@ -268,14 +267,15 @@ async def _end(
 
 
 async def find_pending_version(store: Store, alias_id: str) -> VersionView | None:
-    """The alias's version that exists but is neither accepted nor rejected: until then no step begins."""
+    """Return the alias's undecided version, or None. While there is one, no step begins."""
     async with store.read() as conn:
         return await read_pending_version(conn, alias_id)
 
 
 async def read_pending_version(conn: AsyncConnection, alias_id: str) -> VersionView | None:
-    """`find_pending_version` inside the caller's transaction. A version that is still being written (`allocated`) does
-    not count: its step is running, or its trainer is dead.
+    """`find_pending_version` inside the caller's transaction.
+
+    A version that is still being written (`allocated`) does not count: its step is running, or its trainer is dead.
     """
     made = sorted(UNDECIDED - {VersionState.ALLOCATED})
     query = _query().where(versions.c.alias_id == alias_id, versions.c.state.in_(made))
@@ -284,7 +284,7 @@ async def read_pending_version(conn: AsyncConnection, alias_id: str) -> VersionV
 
 
 async def list_ancestors(store: Store, version_id: str) -> list[str]:
-    """Version ids from `version_id` itself back to version 0."""
+    """Return the version ids from `version_id` back to version 0."""
     async with store.read() as conn:
         found = [row.id for row in await conn.execute(ancestry.ancestry_ages(version_id))]
     if not found:
@@ -293,5 +293,5 @@ async def list_ancestors(store: Store, version_id: str) -> list[str]:
 
 
 def version_age(ancestors: Sequence[str], sample_version_id: str | None) -> int | None:
-    """Steps from the sample's version to the newest of `ancestors` (from `list_ancestors`); None: not an ancestor."""
+    """Return the steps from a sample's version to the newest of `ancestors` (`list_ancestors`); None: not one."""
     return ancestors.index(sample_version_id) if sample_version_id in ancestors else None

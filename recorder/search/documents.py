@@ -3,15 +3,15 @@
 Owns: which messages are searchable, which of their text, a document's number, and queueing calls. Refuses: splitting
 into words (`recorder.search.terms`), indexing and taking calls from the queue (`recorder.search.indexer`).
 
-A document's key is its call's id. A sibling, made of one choice of a shared call, has no call of its own: its key is
-its trajectory's id, and its document is the call's with its own choice, which the call's document then omits.
+A document's key is its call's id. A sibling (one choice of a shared call) has no call of its own. So its key is its
+trajectory's id, and its document is the shared call's with its own choice, which the call's document omits.
 
 A call's prompt repeats the conversation so far. It adds the messages that its parent's prompt and answer do not have,
 and its own answer. System and developer messages and tool schemas are omitted, because they are the same in every
 trajectory. The text is read from the store, so it is already redacted.
 
-A document's number begins with the millisecond in which its trajectory began, so a descending scan meets new
-trajectories first.
+A document's number begins with the millisecond of its trajectory's start, so a descending scan finds new trajectories
+first.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from recorder.store.database import Project
 from recorder.store.schema import calls, choices, nodes, trajectories, unindexed
 from recorder.store.statement import json_as_text
 
-# A document of so many characters takes some milliseconds to index, as long as one transaction may hold SQLite's lock.
+# A document of this size takes a few milliseconds to index, which is how long one transaction may hold SQLite's lock.
 MOST_CHARS: Final = 32_768
-# Of one message: a file that a tool read must not push out the text beside it.
+# Of one message, so that a file that a tool read leaves room for the other messages.
 MOST_OF_ONE: Final = 16_384
 _UNSAID: Final = frozenset({"system", "developer"})
 
 
 @dataclass(slots=True)
 class Document:
-    """The text of one call: the answer first, then the messages before it. Each text is of one message."""
+    """The text of one call: the answer first, then the messages before it, one text per message."""
 
     call_id: str
     trajectory_id: str
@@ -50,7 +50,7 @@ class Document:
     key: str = ""
 
     def take(self, message: Message) -> None:
-        """Add the text of a message, as far as there is room."""
+        """Add the text of a message, up to the size limits."""
         room = MOST_CHARS - sum(map(len, self.texts))
         text = "\n".join(_said(message))[: min(room, MOST_OF_ONE)]
         if text:
@@ -58,7 +58,7 @@ class Document:
 
 
 async def load_documents(conn: AsyncConnection, keys: Sequence[str]) -> list[Document]:
-    """The documents of those of some keys that are there. Their number is bounded by the caller."""
+    """Return the documents of the existing ones of some keys. The caller bounds their number."""
     siblings = await _siblings(conn, trajectories.c.id.in_(keys))
     of_calls = select(calls.c.id, calls.c.trajectory_id, calls.c.parent_call_id, calls.c.parent_choice)
     shared = [one.call_id for one in siblings]
@@ -87,7 +87,7 @@ async def load_documents(conn: AsyncConnection, keys: Sequence[str]) -> list[Doc
 
 @dataclass(frozen=True, slots=True)
 class _Sibling:
-    """A trajectory that was made of one choice of a shared call."""
+    """A trajectory that is one choice of a shared call."""
 
     id: str
     call_id: str
@@ -105,7 +105,7 @@ async def _siblings(conn: AsyncConnection, where: ColumnElement[bool]) -> list[_
 
 
 async def _siblings_of(conn: AsyncConnection, call_ids: Sequence[str]) -> list[_Sibling]:
-    """Those that share some calls; they are all of their group."""
+    """Return the siblings that share some calls; all are in the call's group."""
     home = trajectories.alias("home")
     of_calls = select(home.c.group_id).join(calls, calls.c.trajectory_id == home.c.id).where(calls.c.id.in_(call_ids))
     return await _siblings(conn, and_(trajectories.c.group_id.in_(of_calls), trajectories.c.leaf_call_id.in_(call_ids)))
@@ -121,17 +121,18 @@ _Path = Sequence[tuple[_Node, Message]]  # first to last
 
 
 async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] | None) -> list[Message]:
-    """The messages of a call's prompt that are new to its parent (`path`: what lies deeper than the parent's prompt
-    ended).
+    """Return the messages of a call's prompt that its parent does not have.
+
+    `path`: the messages that are deeper than the end of the parent's prompt.
     """
-    if heard is not None and not (path and path[0][0].parent_id in heard):  # the agent rewrote what it remembers
+    if heard is not None and not (path and path[0][0].parent_id in heard):  # the agent rewrote its history
         path = await _whole_path(conn, row.id)
         heard = heard | {node.id for node, _ in await _whole_path(conn, row.parent_call_id)}
     return [message for node, message in path if heard is None or node.id not in heard]
 
 
 async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[int, Message]]]:
-    """By call: the answers, each with its index among the choices."""
+    """Return the answers by call, each with its index among the choices."""
     query = (
         select(choices.c.call_id, choices.c.index, json_as_text(nodes.c.message))
         .join(nodes, nodes.c.id == choices.c.node_id)
@@ -145,7 +146,7 @@ async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, 
 
 
 async def _added(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[_Node, Message]]]:
-    """By call: the messages of its prompt that lie deeper than its parent's prompt ends."""
+    """Return by call the messages of its prompt that are deeper than the end of its parent's prompt."""
     parents, ends = calls.alias("parents"), nodes.alias("ends")
     floor = func.coalesce(ends.c.depth, literal(-1)).label("floor")
     of_calls = (
@@ -159,7 +160,7 @@ async def _added(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, li
 
 
 async def _whole_path(conn: AsyncConnection, call_id: str) -> list[tuple[_Node, Message]]:
-    """All messages of a prompt that does not continue its parent's, because an agent rewrote its history."""
+    """Return all messages of a prompt that does not continue its parent's, because an agent rewrote its history."""
     of_call = (
         select(calls.c.id.label("call_id"), nodes.c.id, nodes.c.parent_id, nodes.c.depth, literal(-1).label("floor"))
         .join(nodes, nodes.c.id == calls.c.prompt_node_id)
@@ -188,7 +189,7 @@ async def _up(conn: AsyncConnection, start: Any) -> dict[str, list[tuple[_Node, 
 
 
 async def _heard(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, set[bytes]]:
-    """By call: the node where its parent's prompt ended, and that of its parent's answer."""
+    """Return by call the last node of its parent's prompt, and the nodes of its parent's answers."""
     parents = {row.parent_call_id for row in rows}
     prompts = select(calls.c.id, calls.c.prompt_node_id).where(calls.c.id.in_(parents))
     ends = {row.id: row.prompt_node_id for row in await conn.execute(prompts)}
@@ -222,23 +223,21 @@ MOST_COUNTED: Final = 10_000
 
 
 async def queue_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Queue some calls to be indexed, or indexed again; a sibling, which has no call of its own, by its trajectory's
-    id.
-    """
+    """Queue calls to be indexed, or indexed again; a sibling, which has no call of its own, by its trajectory's id."""
     if call_ids:
         rows = [{"project_id": project_id, "call_id": id_} for id_ in call_ids]
         await conn.execute(sql.insert_ignore(conn, unindexed), rows)
 
 
 async def queue_all_calls(conn: AsyncConnection) -> None:
-    """Have every call of a store indexed that has ended: one that was copied here without its index."""
+    """Queue every ended call of a store that was copied without its index."""
     ended = select(calls.c.project_id, calls.c.id).where(calls.c.state != CallState.OPEN)
     siblings = select(trajectories.c.project_id, trajectories.c.id).where(is_sibling())
     await conn.execute(insert(unindexed).from_select(["project_id", "call_id"], ended.union_all(siblings)))
 
 
 async def count_queued(project: Project, *, most: int = MOST_COUNTED) -> int:
-    """How many calls of a project wait to be indexed; counted up to `most`."""
+    """Return how many calls of a project wait to be indexed, counted up to `most`."""
     some = select(literal(1)).where(unindexed.c.project_id == project.id).limit(most).subquery("some")
     async with project.store.read() as conn:
         return int((await conn.execute(select(func.count()).select_from(some))).scalar_one())
@@ -250,15 +249,15 @@ _LAST_MS: Final = (1 << 63 - _COUNT_BITS) - 1
 
 
 def first_number(trajectory_id: str) -> int:
-    """The least document number of trajectories that began with this one. An id that Hone did not make began at 0."""
+    """Return the least document number for this trajectory's millisecond; 0 for an id that Hone did not make."""
     return min(id_time_ms(trajectory_id), _LAST_MS) << _COUNT_BITS
 
 
 def next_number(trajectory_id: str) -> int:
-    """The least document number of trajectories that began after this one."""
+    """Return the least document number of trajectories that began in a later millisecond."""
     return first_number(trajectory_id) + PER_MS
 
 
 def is_same_ms(a: int, b: int) -> bool:
-    """Whether two documents are of trajectories that began in one millisecond: their numbers do not order these."""
+    """Whether two documents' trajectories began in the same millisecond, so that the numbers do not order them."""
     return a >> _COUNT_BITS == b >> _COUNT_BITS

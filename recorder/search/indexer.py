@@ -6,16 +6,16 @@ deleted (`recorder.maintenance.deletion`).
 
 The newest calls are indexed first, so filling an old store after its migration delays nothing new. A step's result is
 written only if no deletion came in between (`projects.deletions`, see `recorder.maintenance.deletion`) and only for
-calls that still wait. So concurrent or killed indexers do no harm.
+calls that are still queued. So concurrent or killed indexers are harmless.
 
 Writing a call increments no change counter (`recorder.store.changes`), so the queue is polled once a second with one
 index read, and a call is searchable within 2 s. The indexer keeps its lease, because taking it would wake other
 processes. A step's transactions take a few milliseconds. If more calls wait, the next step comes after a pause as long
 as the last step, so that recorded calls can be committed in between.
 
-A removed document is not found from the commit on. But SQLite's index consists of segments that are only written and
-merged, so a removed word stays in an old segment until that is merged with all later ones. `IndexMerge` does this in
-short transactions until no segment is left that held deleted words. On PostgreSQL, VACUUM removes dead rows.
+A removed document cannot be found after the commit. But SQLite's index consists of immutable segments, so a removed
+word stays in an old segment until that is merged with all later ones. `IndexMerge` merges in short transactions until
+no segment contains deleted words. On PostgreSQL, VACUUM removes dead rows.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from recorder.store.statement import Statement, insert_into
 from recorder.store.wal_checkpoint import empty_log
 from recorder.store.write_backends import Executor, Row, StoreBackend, WriteBackend, choose_backend
 
-CALLS: Final = 32  # read in a step
-# Of the words that one transaction writes, or one long document: it holds SQLite's write lock for some milliseconds.
+CALLS: Final = 32  # calls per step
+# Characters per transaction, or one longer document: the write holds SQLite's lock for a few milliseconds.
 MOST_CHARS: Final = 16_384
 
 
@@ -80,9 +80,9 @@ class _CallWords:
 
 
 async def index_calls(project: Project, backend: WriteBackend | None = None) -> int:
-    """Index the newest queued calls; returns how many are done. 0: the queue is empty, or another indexer was faster.
+    """Index the newest queued calls; return how many. 0: the queue is empty, or another indexer was faster.
 
-    A program that also records writes by a fast `backend`, which holds the write lock half as long.
+    A program that also records passes its fast `backend`, which holds the write lock for half the time.
     """
     backend = backend if backend is not None else StoreBackend(project.store)
     deletions, found = await _read(project)
@@ -90,13 +90,13 @@ async def index_calls(project: Project, backend: WriteBackend | None = None) -> 
     for portion in _portions(found):
         try:
             done += await backend.write(partial(_write, project.id, deletions, portion))
-        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Try again
+        except IntegrityError:  # PostgreSQL: an indexer of another project took the same numbers; try again
             break
     return done
 
 
 async def _read(project: Project) -> tuple[int, list[_CallWords]]:
-    """The project's count of deletions, and the documents of the newest queued calls."""
+    """Return the project's number of deletions, and the documents of the newest queued calls."""
     counted = select(projects.c.deletions).where(projects.c.id == project.id)
     queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project.id)
     async with project.store.read() as conn:
@@ -104,7 +104,7 @@ async def _read(project: Project) -> tuple[int, list[_CallWords]]:
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
         there = {one.key: one for one in await load_documents(conn, waiting)} if waiting else {}
-    # in a thread: the proxy's event loop has calls to answer, and a long document takes 10 ms
+    # in a thread, because a long document would block the proxy's event loop for 10 ms
     return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=project.store.is_sqlite)
 
 
@@ -120,7 +120,7 @@ def _words(call_id: str, document: Document | None, *, in_a_line: bool) -> _Call
 
 
 def _portions(found: Sequence[_CallWords]) -> Iterator[list[_CallWords]]:
-    """As much as one transaction writes at a time."""
+    """Yield the documents in portions, one for each transaction."""
     portion: list[_CallWords] = []
     room = MOST_CHARS
     for one in found:
@@ -135,7 +135,7 @@ def _portions(found: Sequence[_CallWords]) -> Iterator[list[_CallWords]]:
 
 
 def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: Executor) -> int:
-    """Write what still waits and still holds; returns how many calls that is."""
+    """Write the words of calls that are still queued, if nothing was deleted; return the number of calls."""
     if ex.all(_DELETIONS, project=project_id)[0][0] != deletions:
         return 0
     taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
@@ -145,7 +145,7 @@ def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: E
 
 
 def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequence[Row]:
-    """Rows of `said` in the order of their numbers, which SQLite's index inserts faster."""
+    """Return rows of `said` in the order of their numbers, which SQLite's index inserts faster."""
     free: dict[int, int] = {}
     rows: list[tuple[int, str, str, str, str | None]] = []
     for one in sorted(says, key=lambda each: each.call_id):
@@ -158,20 +158,21 @@ def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequ
     return sorted(rows, key=itemgetter(0))
 
 
-# Of the index, that a step writes: 1 ms of CPU under the write lock, 7 at p99 of 600,000 documents (with 32 pages 19).
-# A word of nearly every document is merged in one step for any value: 45 ms (benchmarks/results/merging.json).
+# Pages of the index per merge step: 1 ms of CPU under the write lock, p99 7 ms with 600,000 documents (32 pages: 19).
+# A word that is in nearly every document is always merged in one step: 45 ms (benchmarks/results/merging.json).
 PAGES: Final = 8
-PAUSE_S: Final = 0.01  # in which others write
-_PAGE: Final = 500  # marks a statement
+PAUSE_S: Final = 0.01  # between merge steps, so that other processes can write
+_PAGE: Final = 500  # marks per statement
 _WRITES: Final = "SELECT total_changes()"
-_NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
+_NOTHING: Final = 2  # with fewer changes than this, a step merged nothing
 # FTS5 takes commands as rows: a negative rank begins to merge all segments into one, a positive one continues.
 _index: Final = table("said_words", column("said_words"), column("rank"))
 
 
 async def forget_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Remove a project's calls from the index and its queue. The queue first: an indexer locks its rows while it
-    writes.
+    """Remove a project's calls from the queue and the index.
+
+    The queue comes first, because an indexer locks its rows while it writes.
     """
     queued = unindexed.c.project_id == project_id, unindexed.c.call_id.in_(call_ids)
     await conn.execute(delete(unindexed).where(*queued))
@@ -179,20 +180,20 @@ async def forget_calls(conn: AsyncConnection, project_id: str, call_ids: Sequenc
 
 
 class IndexMerge:
-    """One merge of SQLite's index, of all that was taken out before it began; nothing where nothing was."""
+    """One merge of SQLite's index, for all documents that were removed before it began."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._marks: list[int] | None = None  # not looked yet
+        self._marks: list[int] | None = None  # not read yet
         self._begun = False
 
     @property
     def took_any(self) -> bool:
-        """Whether there was anything to merge out."""
+        """Whether there was anything to merge."""
         return bool(self._marks)
 
     async def go_on(self, within_s: float = math.inf) -> bool:
-        """Merge until it is done: then True. False: that takes longer than `within_s`; call again."""
+        """Merge, and return True when it is done. False: it needs longer than `within_s`; call again."""
         deadline = time.monotonic() + within_s
         if self._marks is None:
             self._marks = await _marks(self._store)
@@ -208,13 +209,13 @@ class IndexMerge:
 
 
 async def _marks(store: Store) -> list[int]:
-    """What was taken out before now: that of a later deletion stays for the next merge. None on PostgreSQL."""
+    """Return the marks of past removals; later ones are for the next merge. Empty on PostgreSQL."""
     async with store.read() as conn:
         return list((await conn.execute(select(unmerged.c.mark))).scalars())
 
 
 async def _merge(store: Store, pages: int) -> bool:
-    """One step; whether there was anything to merge."""
+    """Run one step; return whether there was anything to merge."""
     async with store.write() as conn:
         before = (await conn.exec_driver_sql(_WRITES)).scalar_one()
         await conn.execute(insert(_index).values(said_words="merge", rank=pages))
@@ -223,30 +224,29 @@ async def _merge(store: Store, pages: int) -> bool:
 
 
 LEASE: Final = "index"
-LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
+LEASE_S: Final = 30.0  # two concurrent indexers are harmless: each call is taken from the queue once
 LOOK_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
-MERGE_S: Final = 0.5  # at once: calls recorded meanwhile are still found within 2 s
-MERGE_SHARE: Final = 0.02  # of the time: a merge rewrites the whole index, and retention deletes all day
+MERGE_S: Final = 0.5  # per turn, so that calls recorded meanwhile are still found within 2 s
+MERGE_SHARE: Final = 0.02  # of the time: a merge rewrites the whole index, and retention deletes continuously
 
 log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Fills one project's index in the background: `async with filler.running(): …`. `owner` names this process."""
+    """Fills one project's index in the background: `async with indexer.running(): …`. `owner` names this process."""
 
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
         self._owner = owner
-        self._backend = choose_backend(
-            project.store, "process"
-        )  # a power cut takes both, what was indexed and that it was
+        # a power cut loses the indexed words together with their removal from the queue
+        self._backend = choose_backend(project.store, "process")
         self._lease: Lease | None = None
         self._renew_at = 0.0
         self._stop = asyncio.Event()
         self._failing = RateLimitedLog(log)
         self._merge: IndexMerge | None = None
-        self._merged_s = 0.0  # what the merge under way has taken
+        self._merged_s = 0.0  # duration of the running merge so far
         self._merge_at = float("-inf")
 
     @asynccontextmanager
@@ -258,7 +258,7 @@ class Indexer:
             yield
         finally:
             self._stop.set()
-            await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+            await task  # not cancelled: an interrupted statement leaks its connection's thread
             await self._backend.stop()
 
     async def _run(self) -> None:
@@ -283,7 +283,7 @@ class Indexer:
                 await self._stop.wait()
 
     async def _look(self) -> float:
-        """Index some of the queue; return in how many seconds to do it again."""
+        """Index a part of the queue; return the seconds until the next query."""
         began = time.monotonic()
         merge = began >= self._merge_at
         if not merge and not await count_queued(self._project, most=1):
@@ -308,7 +308,7 @@ class Indexer:
         return self._lease is not None
 
     async def _merge_some(self) -> None:
-        """Merge out what the sweep deleted, a little at a time; the next merge is far off where this one took long."""
+        """Merge for a short time what the sweep deleted; the longer a merge took, the later is the next one."""
         began = time.monotonic()
         merge = self._merge = self._merge or IndexMerge(self._project.store)
         done = await merge.go_on(MERGE_S)

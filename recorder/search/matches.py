@@ -1,12 +1,12 @@
 """Find the trajectories that match a search, newest first, by keyset; and the snippet of each.
 
-Owns: the query for both databases, how far it scans, where a match stands in a text, and how much text a snippet shows.
-Refuses: parsing what was typed (`recorder.search.terms`), other filters, the trajectories themselves
+Owns: the query for both databases, how far it scans, the positions of matches in a text, and the length of a snippet.
+Refuses: parsing queries (`recorder.search.terms`), other filters, the trajectories themselves
 (`recorder.views`), and markup: marks are numeric positions.
 
-SQLite scans matching documents downwards from the newest and stops when it has enough, so a frequent word costs no more
-than a rare one. PostgreSQL chooses between that and its index by its statistics. A snippet is one line of the first
-call of the trajectory that matches.
+SQLite scans matching documents from the newest down and stops when it has enough, so a frequent word costs no more than
+a rare one. PostgreSQL chooses between such a scan and its index by statistics. A snippet is one line of the first
+matching call of the trajectory.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _words = table("said_words", column("rowid"))
 
 
 async def find_trajectories(project: Project, said: str, *, before: str | None, limit: int) -> list[str]:
-    """The ids of at most `limit` trajectories with a call that contains all words of `said`; newest first.
+    """Return the ids of at most `limit` trajectories with a call that contains all words of `said`, newest first.
 
-    "a quoted phrase", a prefix* and -without work, anything else is plain words; a query without words, or with only
-    unwanted ones, finds nothing. `before` is the last id of the page before. A call contains what it adds: the messages
-    that its prompt has beyond its parent's, and its answer. It is found within 2 s of its commit.
+    The syntax has "a quoted phrase", a prefix* and -without; anything else is plain words. A query without required
+    words finds nothing. `before` is the last id of the page before. A call contains what it adds: the messages of its
+    prompt that its parent does not have, and its answer. It can be found within 2 s of its commit.
     """
     asked = queries.parse_query(said)
     if not asked.wanted or limit < 1:
@@ -59,7 +59,7 @@ async def find_trajectories(project: Project, said: str, *, before: str | None, 
 
 
 async def _runs(conn: AsyncConnection, project_id: str, asked: Query, before: str | None, limit: int) -> list[str]:
-    """Scan until the trajectory after the last wanted one began earlier: within one millisecond ids give the order."""
+    """Scan until a trajectory began earlier than the last wanted one: within a millisecond the ids give the order."""
     found: dict[str, int] = {}
     below = next_number(before) if before is not None else None
     page = max(_LEAST_PAGE, 4 * limit)
@@ -90,7 +90,7 @@ def match_documents(conn: AsyncConnection, asked: Query) -> Select[Any]:
 
 
 def document_number(conn: AsyncConnection) -> ColumnElement[int]:
-    """A document's number, by the index that has them in order."""
+    """A column: a document's number, from the index that is ordered by it."""
     return _words.c.rowid if conn.dialect.name == "sqlite" else documents.c.id
 
 
@@ -127,8 +127,9 @@ async def load_snippets(project: Project, said: str, trajectory_ids: Sequence[st
 
 
 def _first_call(conn: AsyncConnection, project_id: str, asked: Query) -> Select[Any]:
-    """The key of a trajectory's first document that matches; `_place` binds the trajectory. Built once: that costs
-    most.
+    """The query for the key of a trajectory's first matching document; `_place` binds the trajectory.
+
+    It is built once, because building it takes most of the time.
     """
     number = document_number(conn)
     least, end = bindparam("least", type_=BigInteger), bindparam("end", type_=BigInteger)
@@ -141,7 +142,7 @@ def _place(trajectory_id: str) -> dict[str, Any]:
 
 
 def find_snippet(document: Document, asked: Query) -> Snippet | None:
-    """The first text of a document with a match, cut to the text around it."""
+    """Return the first text of a document with a match, cut to the text around the match."""
     for text in map(compose_text, document.texts):
         marks = find_marks(text, asked)
         first = next(marks, None)
@@ -152,7 +153,7 @@ def find_snippet(document: Document, asked: Query) -> Snippet | None:
 
 
 def find_marks(text: str, asked: Query) -> Iterator[tuple[int, int]]:
-    """The ranges of matches in a composed text, in order."""
+    """Yield the ranges of matches in a composed text, in order."""
     words = split_words(text)
     ahead = deque(islice(words, max(len(term.words) for term in asked.wanted)))
     while ahead:
@@ -175,7 +176,7 @@ def _says(ahead: Sequence[Word], term: Term) -> bool:
 
 def _cut(call_id: str, text: str, marks: Sequence[tuple[int, int]]) -> Snippet:
     start = max(0, marks[0][0] - BEFORE)
-    if start:  # at a word's beginning, where one begins nearby
+    if start:  # at the beginning of a word, if one begins nearby
         blank = text.find(" ", start, marks[0][0])
         start = blank + 1 if blank >= 0 else start
     end = min(len(text), max(start + SHOWN, marks[0][1]))

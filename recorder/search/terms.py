@@ -5,11 +5,11 @@ is a valid query. Refuses: which text is searched, and running queries.
 
 A word is a sequence of letters and digits. Case, width and form of a letter do not matter (NFKC); accents do. Scripts
 without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese) are searched by character: each is a
-word, and what a person types together is a phrase.
+word, and characters without a space between them are a phrase.
 
     timeout refund          both words
     "was not found"         these words in a row
-    refun*                  a word that begins like this (at least three characters, else the word itself)
+    refun*                  a word with this prefix (at least three characters, else the word itself)
     refund -order -"a b"    without these
 """
 
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST: Final = 64  # characters of a word that count; longer words with the same beginning are equal
-# Between two messages of a document, so that no phrase spans both. No query can name it.
+# Between two messages of a document, so that no phrase spans both. No query can contain it.
 _BREAK: Final = "\N{MIDDLE DOT}"
-_MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
+_MOST_PLACES: Final = 16_383  # PostgreSQL's highest position
 
 _SPACELESS: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
@@ -43,7 +43,7 @@ class Word:
 
 
 def compose_text(text: str) -> str:
-    """The text with letters and their accents as one character each: the form that words are counted in."""
+    """Return the text with each letter and its accents as one character: positions of words count in this form."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -85,13 +85,13 @@ def _key(word: str) -> str:
 
 
 MOST_TERMS: Final = 32  # further terms are ignored
-LEAST_BEGINNING: Final = 3  # a prefix of one letter matches a large part of all words, and takes seconds
+LEAST_BEGINNING: Final = 3  # a prefix of one letter matches too many words, and takes seconds
 _TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Consecutive words; with `begins` the last of them is a prefix."""
+    """Consecutive words. `begins`: the last of them is a prefix."""
 
     words: tuple[str, ...]
     begins: bool = False
@@ -99,7 +99,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The terms that a call must all contain, and those that it must not. Without a required term nothing matches."""
+    """The required and the excluded terms of a search. Without a required term nothing matches."""
 
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...]

@@ -16,15 +16,15 @@ from typing import Final
 
 from recorder.states import Purpose, TrajectoryState
 
-ZERO_VARIANCE: Final = 1e-6  # rewards closer together than this teach nothing: their differences are rounding
-STD_FLOOR: Final = 1e-4  # keeps a nearly equal group from being blown up when the deviation is divided out
+ZERO_VARIANCE: Final = 1e-6  # rewards closer together than this differ only by rounding
+STD_FLOOR: Final = 1e-4  # prevents huge advantages of nearly equal rewards when dividing by the deviation
 
 
 def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = False) -> dict[str, float] | None:
     """Return trajectory id → advantage, or None if no advantage can be computed.
 
-    That is so with fewer than two rewards, or if all lie within `ZERO_VARIANCE`. `rewards` holds the members that count
-    for the mean: the caller omits errored and unjudged ones.
+    That is so with fewer than two rewards, or if all lie within `ZERO_VARIANCE`. `rewards`: of the members that count
+    for the mean; the caller omits errored and unjudged ones.
     """
     values = list(rewards.values())
     if len(values) < 2 or max(values) - min(values) <= ZERO_VARIANCE:
@@ -39,7 +39,7 @@ def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = Fals
 def exclusion_from_mean(
     state: TrajectoryState, selection: str | None, purpose: Purpose, reward: float | None
 ) -> str | None:
-    """Why a member does not count for its group's mean; None: it does."""
+    """Return why a member does not count for its group's mean; None: it does."""
     if state is not TrajectoryState.COMPLETED:
         return state.value
     if selection is not None:

@@ -4,8 +4,8 @@ Owns: counting pairs, inside groups only, and pooling the counts. Refuses: which
 (`judge.scoring.rescoring`).
 
 Tau-b (Kendall 1945) is (concordant - discordant) / sqrt(pairs not tied before * pairs not tied now): 1 if both scores
-order all trajectories alike, -1 if one reverses every pair. A pair is of one group, because rewards of two groups need
-not be comparable.
+order all trajectories equally, -1 if one reverses every pair. A pair is within one group, because rewards of two groups
+may not be comparable.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from itertools import combinations
 
 @dataclass(frozen=True, slots=True)
 class PairAgreement:
-    """The pairs of trajectories that two scores gave rewards to, counted by what happened to their order."""
+    """Counts of the pairs of trajectories with rewards in both scores, by the change of their order."""
 
-    kept: int = 0  # concordant: the same run is better
-    turned: int = 0  # discordant: the other run is better now
+    kept: int = 0  # concordant: the same trajectory is better
+    turned: int = 0  # discordant: the other trajectory is better now
     tied_before: int = 0  # tied before, ordered now
     tied_now: int = 0  # ordered before, tied now
     tied: int = 0  # equal before and now
@@ -37,7 +37,7 @@ class PairAgreement:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """The number of all pairs."""
         return self.kept + self.turned + self.tied_before + self.tied_now + self.tied
 
     @property
@@ -49,13 +49,13 @@ class PairAgreement:
 
 
 def compare_rewards(before: Mapping[str, float | None], now: Mapping[str, float | None]) -> PairAgreement:
-    """The pairs of one group, by its rewards before and now; a trajectory without one of the two is in none."""
+    """Count the pairs of one group by its rewards before and now, without trajectories that lack one of them."""
     runs = [(old, new) for id_, old in before.items() if old is not None and (new := now.get(id_)) is not None]
     return sum((_pair(a[0] - b[0], a[1] - b[1]) for a, b in combinations(runs, 2)), PairAgreement())
 
 
 def _pair(before: float, now: float) -> PairAgreement:
-    """One pair, by the difference of its rewards before and now."""
+    """Count one pair, by the difference of its rewards before and now."""
     if before == 0 or now == 0:
         return PairAgreement(
             tied=int(before == now), tied_before=int(before == 0 != now), tied_now=int(now == 0 != before)

@@ -1,8 +1,8 @@
 """Draw charts as SVG, light and dark, for the pages and a campaign's report.
 
 Owns: what a chart is, drawing it (matplotlib, imported for the first chart, one chart at a time), and making its SVG
-fit for a strict content policy: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes
-for the same chart. Refuses: choosing figures; callers do that, and show the same figures as a table.
+valid under a strict Content-Security-Policy: no style sheet or style attribute, text as outlines, nothing fetched. The
+same chart gives the same bytes. Refuses: choosing figures; callers do that, and show the same figures as a table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 WIDE: Final = (9.0, 2.8)  # inches, of 72 points
 _MOST_TICKS: Final = 12
-_MOST_DOTS: Final = 60  # of a line; more of them would be one band
+_MOST_DOTS: Final = 60  # of a line; more dots would look like a band
 _MOST_MARKS: Final = 12
 _LABEL_CHARS: Final = 40
-# Distinguished by shape and position too, never by colour alone. In the order of a chart's series.
+# In the order of a chart's series, which also differ by shape and position, never by colour alone.
 _INKS: Final = {False: ("#0b5cad", "#7d4e00", "#1a6b31", "#b1222c"), True: ("#7ab7f2", "#e6b450", "#6fcf87", "#ff8b8b")}
 _FILLS: Final = ("", "////", "....", "xxxx", "\\\\\\\\", "----")
 _MARKS: Final = ("o", "s", "^", "D")
@@ -36,7 +36,7 @@ _NEEDLESS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over a chart's labels, and the ends of their intervals, where known. None: no value."""
+    """Values over a chart's labels, and the ends of their intervals, if known. None: no value."""
 
     name: str
     values: tuple[float | None, ...]
@@ -46,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLine:
-    """A value that the series are held against, as a line across the chart."""
+    """A value to compare the series with, as a horizontal line."""
 
     name: str
     value: float
@@ -54,7 +54,7 @@ class ReferenceLine:
 
 @dataclass(frozen=True, slots=True)
 class EventMark:
-    """An event at a position (counted from 0), drawn as a line down the chart."""
+    """An event at a position (counted from 0), drawn as a vertical line."""
 
     name: str
     at: int
@@ -62,8 +62,9 @@ class EventMark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn: series over `places` (their labels), as lines or as stacked bars; or (`rows`) as points beside the
-    label of each position, which leaves room for long labels.
+    """A chart: series over `places` (their labels), as lines or as stacked bars.
+
+    `rows`: as points beside the label of each position, which leaves room for long labels.
     """
 
     title: str
@@ -82,22 +83,22 @@ class Chart:
         return not any(value is not None for one in self.series for value in one.values)
 
 
-_one_at_a_time = threading.Lock()  # matplotlib's settings are the process's
+_one_at_a_time = threading.Lock()  # matplotlib's settings are global
 
 
 def dark_inks() -> Iterator[tuple[str, str]]:
-    """Each colour of a light drawing with its replacement in a dark one."""
+    """Yield each colour of a light drawing with its replacement in a dark one."""
     return zip(_PAPER[False] + _INKS[False], _PAPER[True] + _INKS[True], strict=True)
 
 
 def draw_svg(chart: Chart, *, dark: bool = False) -> str:
-    """A chart as SVG. Takes a moment: not to be called in an event loop."""
+    """Return a chart as SVG. It is slow: do not call it in an event loop."""
     from cycler import cycler
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     _, faint, line = _PAPER[dark]
-    looks: Any = {  # its own type names each of its settings
+    looks: Any = {  # matplotlib's type lists every setting
         "svg.fonttype": "path",
         "svg.hashsalt": "hone",
         "text.parse_math": False,
@@ -137,7 +138,7 @@ def _lines(axes: Axes, chart: Chart) -> None:
 
 
 def _intervals(axes: Axes, one: Series, ink: Any) -> None:
-    """Of each value a bar, or one band where there are too many."""
+    """Draw an error bar for each value, or one band if there are too many."""
     ends = enumerate(zip(one.low, one.high, strict=True))
     known = [(at, low, high) for at, (low, high) in ends if low is not None and high is not None]
     if len(known) > _MOST_DOTS:
@@ -158,7 +159,7 @@ def _bars(axes: Axes, chart: Chart) -> None:
 
 
 def _rows(axes: Axes, chart: Chart, faint: str) -> None:
-    """Values beside their labels, from the top down; series at one position lie a little apart."""
+    """Draw values beside their labels, from the top down; series at one position are slightly offset."""
     for number, (one, mark) in enumerate(zip(chart.series, _MARKS * len(chart.series), strict=False)):
         below = 0.25 * (number - (len(chart.series) - 1) / 2)
         there = [(value, at + below) for at, value in enumerate(one.values) if value is not None]
@@ -207,13 +208,13 @@ def _titled(axes: Axes, chart: Chart) -> None:
 
 
 def _label(text: str) -> str:
-    """Text as it is drawn: ASCII, on one line. A leading `_` would hide a legend's line."""
+    """Return text as it is drawn: ASCII, on one line. A leading `_` would hide a legend entry."""
     seen = " ".join(text.encode("ascii", "replace").decode().split())[:_LABEL_CHARS].lstrip("_")
     return "".join(char if char.isprintable() else "?" for char in seen)
 
 
 def strip_styles(drawn: str) -> str:
-    """An SVG without style sheet and style attributes, which a strict Content-Security-Policy refuses, and comments."""
+    """Return an SVG without comments, and without styles, which a strict Content-Security-Policy blocks."""
     bare = _NEEDLESS.sub("", drawn).replace("<svg ", '<svg stroke-linejoin="round" stroke-linecap="butt" ', 1)
     return _STYLE.sub(lambda found: _attributes(found[1]), bare)
 

@@ -7,10 +7,10 @@ Owns: these formulas, which stop rules and health rules share. Refuses: sequenti
 
 Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
 proportions and differences of proportions result from adding two successes and two failures", The American Statistician
-54, 2000): one success and one failure are added to each pool, so that no pool is ever sure of 0 or 1. Attempts at the
-same scenario are correlated, which the interval ignores, so real differences are somewhat surer than it says.
+54, 2000): one success and one failure are added to each pool, so that no estimate is exactly 0 or 1. Attempts at the
+same scenario are correlated, which the interval ignores, so it is somewhat too wide.
 
-Latency quantiles use the nearest rank, so each one is a latency that was measured.
+Latency quantiles use the nearest rank, so each is a measured latency.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _Z: Final = 1.96  # of the normal distribution, for 95 %
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low` to `high`."""
+    """An interval from `low` to `high`."""
 
     low: float
     high: float
 
 
 def share_interval(share: float, number: int) -> Interval | None:
-    """Wilson's interval of a share (0..1) of `number` yes-or-no outcomes (Wilson 1927); None: of none."""
+    """Return Wilson's interval of a share (0..1) of `number` binary outcomes (Wilson 1927); None without outcomes."""
     if number < 1:
         return None
     spread = _Z * _Z / number
@@ -43,7 +43,7 @@ def share_interval(share: float, number: int) -> Interval | None:
 
 
 def mean_interval(mean: float, std: float, number: int) -> Interval | None:
-    """The normal interval of a mean of `number` values with that standard deviation; None: too few values."""
+    """Return the normal interval of a mean of `number` values with that standard deviation; None: too few values."""
     if number < 2:
         return None
     half = _Z * std / math.sqrt(number)
@@ -51,9 +51,9 @@ def mean_interval(mean: float, std: float, number: int) -> Interval | None:
 
 
 def reward_interval(mean: float, std: float, number: int, least: float, most: float) -> Interval | None:
-    """`mean_interval` of rewards between `least` and `most`, clipped to the possible range of a reward.
+    """Return `mean_interval` of rewards between `least` and `most`, clipped to the range of rewards, 0 to 1.
 
-    That is 0 to 1 unless a recipe gives others; on a side where a reward lay outside, nothing is clipped.
+    A side on which a reward was outside this range, as some judge recipes give, is not clipped.
     """
     found = mean_interval(mean, std, number)
     if found is None:
@@ -63,15 +63,16 @@ def reward_interval(mean: float, std: float, number: int, least: float, most: fl
 
 SURE: Final = NormalDist().inv_cdf(0.95)  # one-sided
 FEWEST: Final = 4  # measurements of a plateau
-# A plateau is not reported before a rise of this much a measurement would have shown. Rules that look after every
-# measurement err by their worst look: `POWER` standard errors keep a whole campaign's looks below 5 % (docs/health.md).
+# A plateau is reported only if a rise of this much per measurement would have been detected. A rule that tests after
+# every measurement has many chances to err: `POWER` standard errors keep the error of a campaign below 5 %
+# (docs/health.md).
 WORTH: Final = 0.02
 POWER: Final = 4.75
 
 
 @dataclass(frozen=True, slots=True)
 class PooledMeasure:
-    """What was measured after `step` steps: the share of successes, or of comparisons won, or the mean reward.
+    """A measurement after `step` steps: the share of successes, or of comparisons won, or the mean reward.
 
     `spread`: the standard deviation of one attempt's value, for means; None: `value` is a share, in 0..1.
     """
@@ -84,21 +85,19 @@ class PooledMeasure:
 
 @dataclass(frozen=True, slots=True)
 class PooledEstimate:
-    """A value as it was found, and for comparing: its `centre`, drawn a little to the middle, and standard error."""
+    """An estimate: the raw `value`, and for comparisons the `centre` (shrunk to the middle) and the standard error."""
 
     value: float
     centre: float
     error: float
 
     def at_least(self, sure: float = SURE) -> float:
-        """The one-sided lower bound, `sure` standard errors down."""
+        """Return the one-sided lower bound, `sure` standard errors below the centre."""
         return self.centre - sure * self.error
 
 
 def pool_measures(measures: Sequence[PooledMeasure]) -> PooledEstimate:
-    """All attempts of some measurements together; there is at least one. What is no share and has no spread is unsure
-    without bounds.
-    """
+    """Pool all attempts of at least one measurement. Outside 0..1 and without a spread, the error is infinite."""
     attempts = sum(max(1, one.attempts) for one in measures)
     value = math.fsum(one.value * max(1, one.attempts) for one in measures) / attempts
     if all(one.spread is not None for one in measures):
@@ -111,15 +110,15 @@ def pool_measures(measures: Sequence[PooledMeasure]) -> PooledEstimate:
 
 
 def measure_gap(newer: Sequence[PooledMeasure], older: Sequence[PooledMeasure]) -> PooledEstimate:
-    """By how much the newer ones are above the older."""
+    """Return by how much the newer measurements exceed the older ones."""
     return difference_of(pool_measures(newer), pool_measures(older))
 
 
 def trend_level(measures: Sequence[PooledMeasure]) -> PooledEstimate:
-    """The last value of the least-squares line through some measurements: their newest level, after a rise or fall.
+    """Return the last value of the least-squares line through measurements: the newest level after a rise or fall.
 
-    There are two or more, at different steps. On level ground its error is larger than the mean's; on rising ground it
-    is not biased downwards as the mean is. Of shares it is at most 1.
+    There are two or more, at different steps. Without a trend its error is larger than the mean's; with a rise it is
+    not biased downwards as the mean is. For shares it is at most 1.
     """
     at = [float(one.step) for one in measures]
     middle = math.fsum(at) / len(at)
@@ -135,7 +134,7 @@ def trend_level(measures: Sequence[PooledMeasure]) -> PooledEstimate:
 
 
 def difference_of(one: PooledEstimate, other: PooledEstimate) -> PooledEstimate:
-    """By how much one is above the other."""
+    """Return by how much one estimate exceeds the other."""
     return PooledEstimate(one.value - other.value, one.centre - other.centre, math.hypot(one.error, other.error))
 
 
@@ -148,16 +147,16 @@ class WindowHalves:
 
     @property
     def rise(self) -> PooledEstimate:
-        """By how much the newer half is above the older."""
+        """Return by how much the newer half exceeds the older one."""
         return measure_gap(self.newer, self.older)
 
 
 def find_plateau(measures: Sequence[PooledMeasure], steps: int, delta: float) -> WindowHalves | None:
-    """The halves of the newest window if the newer is not above the older by `delta`; None: no plateau is shown.
+    """Return the halves of the newest window if the newer does not exceed the older by `delta`; None: no plateau.
 
-    The window spans at least `steps` steps and `FEWEST` measurements, and reaches further back until a rise of `WORTH`
-    a measurement would have shown in it; if all measurements are too few for that, the result is None. A share too high
-    to rise by `delta` needs no such proof.
+    The window spans at least `steps` steps and `FEWEST` measurements, and extends back until a rise of `WORTH` per
+    measurement would have been detected; with too few measurements the result is None. A share that is too high to rise
+    by `delta` does not need this.
     """
     for size in range(FEWEST, len(measures) + 1, 2):
         window = measures[-size:]
@@ -177,14 +176,14 @@ def _is_at_its_top(measures: Sequence[PooledMeasure], delta: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds; None where nothing was measured."""
+    """Latency quantiles in seconds; None if nothing was measured."""
 
     p50_s: float | None
     p99_s: float | None
 
 
 def latency_quantiles(seconds: Collection[float]) -> Latency:
-    """Of some spans."""
+    """Return the quantiles of some durations."""
     ranked = sorted(seconds)
     return Latency(_at(ranked, 0.5), _at(ranked, 0.99)) if ranked else Latency(None, None)
 

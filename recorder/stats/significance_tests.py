@@ -1,28 +1,17 @@
-"""A version's mean and its difference to another version's, with 95 % intervals by scenario.
+"""Paired means with 95 % intervals by scenario, and a sequential test whether a mean is lower than claimed. Pure.
 
-Owns: the bootstrap. Pure: the same values give the same interval. Refuses: what the values are
-(`trainer.evaluation.figures`).
+Refuses: what the values are (`trainer.evaluation.figures`), and what follows from a result.
 
-Attempts at one scenario are correlated, and two versions that attempt the same scenario share its difficulty. So a
-scenario is one observation: the mean of its attempts, or the difference of two such means. All scenarios have the same
-weight. Scenarios are resampled with replacement (Efron 1979). With few scenarios the ends are moved outwards, because
-bootstrap percentiles are too narrow by sqrt((n - 1) / n) and by the ratio of Student's t to the normal ("expanded
-percentiles": Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015).
+Attempts at one scenario are correlated, so one observation is a scenario: its mean, or the difference of two versions'
+means. Scenarios have equal weight and are resampled with replacement (Efron 1979). With few scenarios the bootstrap's
+percentiles are too narrow, so they are expanded (Hesterberg, "What Teachers Should Know About the Bootstrap", The
+American Statistician 69, 2015). If all values are equal, the interval allows for the largest share of unseen scenarios
+by Wilson's interval, and for their largest possible difference.
 
-If all scenarios have the same value, a bootstrap interval would have no width. Unseen scenarios may differ: their share
-is at most what Wilson's interval allows for none seen, and their difference at most the largest possible. The interval
-is as wide as that.
-
-A one-sided test whether a mean is lower than claimed, valid at any time: it may be read after every observation.
-
-Owns: the test by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2020,
-sections 2 and 4). A bettor against the claim starts with a capital of 1 and stakes part of it on each next value being
-lower. If the mean is as high as claimed, no staking increases the expected capital. So the capital reaches 1/α with a
-probability of at most α (Ville), however often one looks and whenever one stops. Refuses: what the values are, and what
-follows.
-
-The bettor plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed stakes do not
-depend on the order of the values, so values read again from the store give the same capital.
+The sequential test bets against the claim (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
+betting", 2020, sections 2 and 4). If the claim is true, the capital reaches 1/α with a probability of at most α
+(Ville), however often it is read. Several fixed stakes are played side by side (a mixture): they do not depend on the
+order of the values, so values read again from the store give the same capital.
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ from numpy.typing import NDArray
 
 from recorder.stats.means import Interval, share_interval
 
-Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
+Values = Mapping[str, Sequence[float]]  # by scenario, one value per attempt
 
 DRAWS: Final = 2_000
 _NORMAL: Final = NormalDist()
@@ -49,7 +38,7 @@ _SHARE: Final = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class PairedEstimate:
-    """A mean over so many scenarios, and its interval; None: one scenario says nothing about others."""
+    """A mean over `scenarios` scenarios. `interval`: None for one scenario, which says nothing about others."""
 
     value: float
     interval: Interval | None
@@ -64,13 +53,13 @@ class PairedEstimate:
 
 
 def paired_mean(values: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
-    """The mean over scenarios of their attempts' means; None: there is no attempt. `within`: what a value can be."""
+    """Return the mean over scenarios of their attempts' means, or None without attempts. `within`: a value's range."""
     means = _means(values)
     return _estimate([means[scenario] for scenario in sorted(means)], within)
 
 
 def paired_difference(ours: Values, theirs: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
-    """By how much ours are more than theirs, over the scenarios that both have a value of; None: there is none."""
+    """Return the mean difference, ours minus theirs, over the scenarios with values in both; None if there are none."""
     one, other = _means(ours), _means(theirs)
     low, high = within
     return _estimate([one[key] - other[key] for key in sorted(one.keys() & other.keys())], (low - high, high - low))
@@ -111,7 +100,7 @@ def _students_t(freedom: int) -> float:
 
 
 def _unseen(value: float, count: int, within: tuple[float, float]) -> Interval:
-    """Where `count` scenarios are alike: others may be a share that none of them showed, as different as can be."""
+    """Return the interval of `count` equal scenarios: unseen ones may have any value in range, at Wilson's share."""
     none_seen = share_interval(0.0, count)
     assert none_seen is not None
     low, high = within
@@ -119,8 +108,8 @@ def _unseen(value: float, count: int, within: tuple[float, float]) -> Interval:
     return Interval(value - share * max(0.0, value - low), value + share * max(0.0, high - value))
 
 
-# Parts of the largest stake that can't ruin the doubter. Large ones find a broken version at once, small ones a
-# slightly worse one in the end; `benchmarks/canary.py` has what they find.
+# Parts of the largest stake that cannot lose the whole capital. Large stakes detect a broken version at once, small
+# ones a slightly worse version in the end; `benchmarks/canary.py` measures both.
 STAKES: Final = (0.1, 0.2, 0.4, 0.8, 0.95)
 
 Floats = NDArray[np.float64]
@@ -128,7 +117,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SequentialTestResult:
-    """What a test has seen so far. `capital` is the highest ever, so that a verdict is never taken back."""
+    """The state of a test. `capital` is the highest so far, so that a verdict is never reversed."""
 
     samples: int
     mean: float
@@ -144,8 +133,8 @@ class SequentialTestResult:
 def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> SequentialTestResult:
     """Test the claim that values in 0..1 have a mean of `at_least` or more.
 
-    The claim must be about a value's expectation given the values before it: an observed value never changes, and which
-    values count is settled before they are observed.
+    The claim must be about a value's expectation given the values before it. An observed value must never change, and
+    which values count must be decided before they are observed.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
@@ -157,12 +146,12 @@ def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> Sequ
 
 
 def log_capital(values: Floats, *, at_least: float) -> Floats:
-    """The capital's logarithm after each value, along the last axis. Shape as `values`, which lie in 0..1."""
+    """Return the logarithm of the capital after each value, along the last axis. Shape as `values`, all in 0..1."""
     if not 0 < at_least < 1:
         raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: no value could refute or support it")
     if not bool(np.all((values >= 0) & (values <= 1))):  # NaN is neither
         raise ValueError("a value to be tested is not in 0..1")
-    won = (at_least - values) / (1 - at_least)  # -1 or more: what the doubter wins for a stake of 1
+    won = (at_least - values) / (1 - at_least)  # at least -1: the gain from a stake of 1
     played = np.zeros_like(values)
     for n, stake in enumerate(STAKES):
         alone = np.cumsum(np.log1p(stake * won), axis=-1) - math.log(len(STAKES))

@@ -3,8 +3,8 @@
 Owns: who may migrate, the lock for it, and refusing another schema. Refuses: the schema itself
 (`recorder.store.schema`) and the migrations (`recorder/store/migrations`).
 
-A new database gets today's schema at once; only a store of an earlier revision is migrated. Tests hold both to the same
-result.
+A new database gets the current schema at once; only a store of an earlier revision is migrated. Tests check that both
+ways give the same schema.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recorder.store.schema import BESIDE, PLACE, metadata, projects
 from recorder.store.sql import now
 
 DEFAULT_PROJECT: Final = "default"
-# Oldest first; a test holds them to the files in recorder/store/migrations/versions.
+# Oldest first; a test compares them with the files in recorder/store/migrations/versions.
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
     "0012", "0013", "0014", "0015", "0016", "0017", "0018", "0019", "0020", "0021", "0022",
@@ -57,7 +57,7 @@ _VERSION: Final = Table(
 async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
     """Open the store of a data folder; migrate its schema to this program's (`migrate`), or require that it is equal.
 
-    Raises SchemaMismatch where it differs and `migrate` is False, StoreError where it cannot be opened.
+    Raises SchemaMismatch if it differs and `migrate` is False, StoreError if it cannot be opened.
     """
     _refuse_absent(data, settings, migrate)
     folder = make_data_folder(data)
@@ -78,7 +78,7 @@ async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
 
 
 async def open_bare(url: str) -> Store:
-    """A database by its URL, created if its file does not exist, whatever its schema. Raises StoreError."""
+    """Open a database by its URL with any schema; create its file if it does not exist. Raises StoreError."""
     store = Store(url)
     async with _closed_on_error(store):
         _make_file(store)
@@ -99,7 +99,7 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
 
 
 def _fault(error: BaseException, store: Store) -> str | None:
-    """Return the fault of the disk, the file or the server as one line; None for errors of our own, and for bugs."""
+    """Return the fault of the disk, the file or the server as one line; None for Hone's own errors, and for bugs."""
     if isinstance(error, exc.DBAPIError):
         said = str(error.orig)
         damaged = "not a database" in said or "malformed" in said
@@ -203,7 +203,7 @@ async def _require_utf8(conn: AsyncConnection, store: Store) -> None:
 
 
 def _make_schema(connection: Connection) -> None:
-    """Give an empty database today's schema. Existing tables belong to another program: an error."""
+    """Give an empty database the current schema. Existing tables belong to another program: an error."""
     for table in metadata.sorted_tables:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):
@@ -226,7 +226,7 @@ def _run_alembic(connection: Connection) -> None:
 
 
 def _make_file(store: Store) -> None:
-    """Make SQLite's file the owner's alone before SQLite does: its log and index take their modes from it."""
+    """Create SQLite's file for its owner only, before SQLite does: the WAL and its index copy the file's mode."""
     if store.is_sqlite and store.url.database:
         file_modes.open_log(Path(store.url.database)).close()
 

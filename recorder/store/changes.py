@@ -1,16 +1,16 @@
 """Change counters by topic, and waiting for a change without polling tables.
 
 Owns: which tables belong to which topic, each topic's row, incrementing it inside the writing transaction, and one poll
-of the counters every `EVERY_S` for a whole process, only while somebody waits. Callers do not count: `Store.write` asks
-`topic_of` about every statement that it executes. Refuses: what a change was; a woken caller queries that.
+of the counters every `EVERY_S` per process, only while a caller waits. Callers need not count: `Store.write` calls
+`topic_of` for every statement that it executes. Refuses: what changed; a woken caller queries that.
 
-A statement that no process waits for (a renewed lease, the time of a last call) is marked by `mark_quiet`, because it
-would wake every process for nothing.
+A statement that no process waits for (a renewed lease, the time of a last call) is marked by `mark_quiet`, so that it
+does not wake processes needlessly.
 
 On PostgreSQL a poll reads the notifications received meanwhile (`recorder.store.postgres`), and a notification ends the
-pause at once. On SQLite a poll is `PRAGMA data_version` on a connection that never writes, so commits of this and of
-other processes are seen alike; the counters are read only if it differs. A commit of this process wakes waiters at
-once. A counter that differs in either direction wakes, because a restored database counts from where its copy was.
+pause at once. On SQLite a poll is `PRAGMA data_version` on a connection that never writes, so it shows commits of this
+and of other processes; the counters are read only if it differs. A commit of this process wakes waiters at once. A
+lower counter wakes them too, because a restored database continues with the counters of its backup.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TOPIC_OF: Final[Mapping[str, Topic]] = {
 }
 
 _QUIET: Final = "hone_quiet"
-_NOTED: Final = "hone_changed"  # where a connection keeps the topics of its transaction
+_NOTED: Final = "hone_changed"  # the key of a transaction's topics in a connection
 READ: Final = "SELECT topic, count FROM changes"
 CHANNEL: Final = "hone_changes"  # of PostgreSQL's NOTIFY
 
@@ -73,14 +73,14 @@ def mark_quiet(statement: S) -> S:
 
 
 def topic_of(statement: Executable) -> Topic | None:
-    """Return the topic that a statement counts up; None for a read, a quiet write, and a table without a topic."""
+    """Return the topic that a statement increments; None for a read, a quiet write, and a table without a topic."""
     if not isinstance(statement, UpdateBase) or statement.get_execution_options().get(_QUIET):
         return None
     return TOPIC_OF.get(statement.table.name) if isinstance(statement.table, Table) else None
 
 
 def note_topics_on(engine: Engine) -> None:
-    """Note the topics of what is executed on an engine's connections, for `count_changes`."""
+    """Note the topics of statements on an engine's connections, for `count_changes`."""
     listen(engine, "after_execute", _note)
 
 
@@ -98,7 +98,7 @@ def forget_topics(connection: AsyncConnection) -> None:
 
 
 async def count_changes(connection: AsyncConnection) -> Counts:
-    """Count up the topics that this transaction changed, as its last statement; return the new counts."""
+    """Increment the topics that this transaction changed, as its last statement; return the new counts."""
     noted: set[Topic] = connection.info.pop(_NOTED, set())
     if not noted:
         return {}
@@ -113,7 +113,7 @@ async def count_changes(connection: AsyncConnection) -> Counts:
 
 
 def parse_notification(payload: str) -> Counts:
-    """Return the counts that a notification carries."""
+    """Return the counts in a notification."""
     return {topic: int(count) for topic, _, count in (one.partition("=") for one in payload.split())}
 
 
@@ -132,11 +132,11 @@ EVERY_S: Final = 0.125  # half of the 0.25 s within which workers must notice a 
 SAME_FILE_LOOKS: Final = 8  # how many polls may pass before a replaced file is noticed
 
 Rest = Callable[[float], Awaitable[None]]
-Look = Callable[[], Awaitable[Counts | None]]  # the counts, or None: nothing was committed since the last look
+Look = Callable[[], Awaitable[Counts | None]]  # the counts, or None: nothing was committed since the last poll
 
 
 class ChangeSignal:
-    """What one waits for."""
+    """Wakes one waiting caller."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -147,9 +147,9 @@ class ChangeSignal:
         self._event.set()
 
     async def wait(self, within_s: float | None = None) -> bool:
-        """Return when something changed since it last did, or after so many seconds. The first wait is over at once.
+        """Wait until something changed since the last return, or for `within_s`. The first call returns at once.
 
-        Do the work after it, not before: what changes meanwhile ends the next wait. Returns whether there was news.
+        Do the work after it, not before: changes during the work end the next wait. Returns whether something changed.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -160,15 +160,15 @@ class ChangeSignal:
 
 
 class ChangeWatcher:
-    """One a store. `with watch.on(topic, …) as news: await news.wait()`."""
+    """One per store. `with watch.on(topic, …) as news: await news.wait()`."""
 
     def __init__(self, look: Look, close: Callable[[], None] = lambda: None, rest: Rest = asyncio.sleep) -> None:
         self._look = look
         self._close = close
-        self._rest = rest  # until the next look
+        self._rest = rest  # pauses until the next poll
         self._waiting: dict[ChangeSignal, frozenset[Topic]] = {}
-        self._counts: Counts | None = None  # as last seen; None: not looked yet
-        self._resting = False  # between two looks
+        self._counts: Counts | None = None  # as last read; None: not read yet
+        self._resting = False  # between two polls
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -181,19 +181,19 @@ class ChangeWatcher:
         try:
             yield news
         finally:
-            self._waiting.pop(news, None)  # it is not there after `close`
+            self._waiting.pop(news, None)  # it is absent after `close`
 
     def told(self, counts: Counts) -> None:
-        """Note counts that this process committed: waiting callers wake now, and not again when the watch sees them."""
+        """Note counts that this process committed: they wake waiting callers now, and not again at the next poll."""
         if self._counts is not None:
             self._counts = {**self._counts, **counts}
         self._wake(counts)
 
     async def close(self) -> None:
-        """Stop polling. No caller is woken any more."""
+        """Stop polling. No caller is woken after this."""
         self._waiting.clear()
         if self._task is not None:
-            if self._resting:  # a look is not cut off: it would leave its connection's thread behind
+            if self._resting:  # a poll is not cancelled: it would leak its connection's thread
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -232,17 +232,17 @@ class ChangeWatcher:
 
 
 class SqliteChangePoller:
-    """Polls a SQLite file on a connection that never writes. In the event loop's own thread: a poll takes 10 µs."""
+    """Polls a SQLite file on a connection that never writes. It runs in the event loop's thread: a poll takes 10 µs."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # which file the connection has open
+        self._file: tuple[int, int] | None = None  # the file that the connection has open
         self._version: int | None = None
         self._looks = 0
 
     async def __call__(self) -> Counts | None:
-        """The counts where anything was committed since the last look. Raises StoreUnavailable."""
+        """Return the counts if anything was committed since the last poll, else None. Raises StoreUnavailable."""
         try:
             return self._look()
         except (sqlite3.Error, OSError) as e:
@@ -255,25 +255,25 @@ class SqliteChangePoller:
         if version == self._version:
             return None
         counts = dict(connection.execute(READ).fetchall())
-        self._version = version  # read before them: a commit in between is read twice
+        self._version = version  # read before the counts, so that a commit in between is not missed
         return counts
 
     def _opened(self) -> sqlite3.Connection:
-        """The connection; a new one if another file replaced the old one."""
+        """Return the connection; a new one if another file replaced the old one."""
         self._looks += 1
         if self._connection is not None and self._looks % SAME_FILE_LOOKS:
             return self._connection
         found = self._path.stat()
         if self._connection is None or self._file != (found.st_dev, found.st_ino):
             self.close()
-            address = f"{self._path.absolute().as_uri()}?mode=rw"  # a file that is not there is not made
+            address = f"{self._path.absolute().as_uri()}?mode=rw"  # a missing file is not created
             self._connection = sqlite3.connect(address, uri=True, timeout=0, isolation_level=None)
             self._connection.execute("PRAGMA query_only=ON")
             self._file = (found.st_dev, found.st_ino)
         return self._connection
 
     def close(self) -> None:
-        """Close the connection. The next look opens another."""
+        """Close the connection. The next poll opens another."""
         if self._connection is not None:
             self._connection.close()
         self._connection = self._version = None

@@ -1,6 +1,6 @@
-"""The data folder: created, owned, and closed to all other users.
+"""The data folder: creation, ownership, and permissions that exclude all other users.
 
-Owns: which names in it are Hone's, closing a folder that is open to others, refusing a folder of another owner, and
+Owns: which names in it are Hone's, closing a folder that is open to others, rejecting a folder of another owner, and
 letting one group read the adapters. Refuses: the content of its files.
 
 Only Hone's names are touched, so the data folder may hold other files.
@@ -36,7 +36,7 @@ OURS: Final = (
     "campaigns",
     "tracking",
 )
-_NOBODYS: Final = frozenset({"lost+found"})  # what a fresh file system has in it
+_NOBODYS: Final = frozenset({"lost+found"})  # names that a new file system contains
 
 
 def make_data_folder(data: Path) -> Path:
@@ -73,7 +73,7 @@ def share_adapters(data: Path, group: str | None) -> None:
             path.chmod(file_modes.SHARED_FOLDER if path.is_dir() else file_modes.SHARED_FILE)
         adapters.chmod(file_modes.SHARED_FOLDER | stat.S_ISGID)
         os.chown(data, -1, number)
-        data.chmod(file_modes.FOLDER | stat.S_IXGRP)  # to walk through, not to list
+        data.chmod(file_modes.FOLDER | stat.S_IXGRP)  # to traverse, not to list
     except (KeyError, OSError) as e:
         raise StoreError(
             f"the group {group!r} cannot be given the adapters in {adapters}: {e}. Set engine.adapter_group to a group "
@@ -91,14 +91,16 @@ def _require_ours(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} - _NOBODYS
     if found.st_mode & 0o077 and names and not any(True for _ in _ours(folder)):
         raise StoreError(
-            f"{folder} is open to others and holds what is not Hone's: choose a folder of its own with --data, or "
-            f"close this one with `chmod 700 {folder}`."
+            f"{folder} is open to others and contains other files than Hone's: choose a separate folder with --data, "
+            f"or close this one with `chmod 700 {folder}`."
         )
 
 
 def _mend(folder: Path) -> None:
-    """Close what is open to others, and warn once. Files in a closed folder were open to no one, as a draft that a
-    killed program left: they are closed too, without a warning.
+    """Close files and folders that are open to others, and warn once.
+
+    Files in a closed folder, such as a draft of a killed program, were not accessible: they are closed without a
+    warning.
     """
     adapters = folder / ADAPTERS
     shared = adapters.is_dir() and file_modes.is_shared(adapters)
@@ -111,7 +113,8 @@ def _mend(folder: Path) -> None:
             opened += closed if reached else []
     if opened:
         log.warning(
-            "the data folder %s was open to others: %d of its files and folders are now the owner's alone (%s first)",
+            "the data folder %s was open to others: %d of its files and folders are now accessible to the owner only "
+            "(%s first)",
             folder, len(opened), opened[0],
         )  # fmt: skip
 
@@ -123,7 +126,7 @@ def _is_open(folder: Path) -> bool:
 
 
 def _closed(path: Path, allowed: int) -> list[Path]:
-    """Take from a file or folder what is not allowed to others; itself where that was anything."""
+    """Remove permissions outside `allowed` from a file or folder; return it in a list if there were any."""
     with contextlib.suppress(FileNotFoundError):  # another process's draft, renamed meanwhile
         mode = stat.S_IMODE(path.lstat().st_mode)
         if mode & 0o077 & ~allowed:
@@ -137,7 +140,7 @@ def _ours(folder: Path) -> Iterator[Path]:
 
 
 def _within(top: Path) -> Iterator[Path]:
-    """This file or folder and all in it. Links are left: what they lead to is not in here."""
+    """Yield this file or folder and everything in it. Links are not followed."""
     if top.is_symlink():
         return
     yield top

@@ -28,12 +28,12 @@ from recorder.store.sqlite import existing_file_uri, file_identity
 from recorder.store.statement import column_json
 
 BUSY_TIMEOUT_S = 30.0
-_LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is checked
-_DEADLINE: Final = "deadline"  # of a connection in the pool
+_LOOK_EVERY: Final = 10_000  # steps of SQLite's virtual machine between two checks of a limit: less than 1 ms
+_DEADLINE: Final = "deadline"  # a key in a pooled connection's info
 
 
 def sqlite_url(data: Path) -> str:
-    """The URL of the store that lives in a data folder."""
+    """Return the URL of the SQLite store in a data folder."""
     return f"sqlite+aiosqlite:///{data / 'hone.db'}"
 
 
@@ -48,7 +48,7 @@ def _postgres_faults() -> tuple[type[Exception], ...]:
 
 
 class _Deadline:
-    """When a connection's transaction must have ended, as SQLite asks while it works."""
+    """The time at which a connection's transaction must have ended; SQLite checks it while it works."""
 
     def __init__(self) -> None:
         self.at = float("inf")
@@ -60,7 +60,7 @@ class _Deadline:
 class Store:
     """One open database. Use `write()` and `read()`; close with `close()`.
 
-    `read_limit_s`: of a store that only reads, after which a transaction is ended (PostgreSQL: a statement).
+    `read_limit_s`: the time limit of a transaction (PostgreSQL: a statement) of a store that only reads.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Store:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._durability = durability
         self._limit_s = read_limit_s
-        self._file: tuple[int, int] | None = None  # the one that was opened first
+        self._file: tuple[int, int] | None = None  # the file that was opened first
         self._faults: tuple[type[Exception], ...] = (
             (exc.OperationalError, exc.TimeoutError) if self.is_sqlite else _postgres_faults()
         )
@@ -85,10 +85,10 @@ class Store:
         self.watch = self._watching()
 
     def limited(self, read_limit_s: float) -> Store:
-        """The same database over read-only connections of their own, each read at most as long as the limit.
+        """Return the same database over separate read-only connections with a time limit for each read.
 
-        Readers through them (pages) take no connection from the writer. A cancelled read raises TooSlow. Close it as
-        well.
+        Readers that use them (pages) take no connection from the writer. A cancelled read raises TooSlow. Close it
+        too.
         """
         made = Store(self.url, durability=self._durability, read_limit_s=read_limit_s)
         made._file = self._file
@@ -96,7 +96,7 @@ class Store:
 
     @property
     def file(self) -> str | None:
-        """SQLite's file. None: another database, or one in memory."""
+        """SQLite's file; None for PostgreSQL or a database in memory."""
         return None if not self.is_sqlite or self.url.database in ("", ":memory:") else self.url.database
 
     def _watching(self) -> ChangeWatcher:
@@ -121,7 +121,7 @@ class Store:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
-            hide_parameters=True,  # errors are logged and shown, and parameters hold users' text
+            hide_parameters=True,  # errors are logged and shown, and parameters contain users' text
             # the driver must not begin transactions of its own
             connect_args={"timeout": BUSY_TIMEOUT_S, "isolation_level": None, "async_creator_fn": sqlite.connect},
             json_serializer=column_json,
@@ -195,9 +195,9 @@ class Store:
             return await changes.read_counts(conn)
 
     def _require_same(self, path: str) -> None:
-        """Require all connections of one store to be to one file, even if another replaced it.
+        """Require that all connections of a store have the same file open, even if another file replaced it.
 
-        What cannot be a database is refused before the driver starts a thread for it, which would outlive the refusal.
+        A path that cannot be a database is rejected before the driver starts a thread for it, which would stay.
         """
         if Path(path).is_dir():
             raise sqlite3.OperationalError("unable to open database file: it is a folder")
@@ -207,7 +207,7 @@ class Store:
             raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
 
     def _refusal(self, what: str, error: Exception, *, committing: bool = False) -> StoreUnavailable | None:
-        """The error for the caller; None if the statement is at fault."""
+        """Return the error for the caller; None if the statement is at fault."""
         if self._limit_s is not None and self._took_too_long(error):
             return TooSlow(f"a {what} of the store was cancelled after {self._limit_s:g} s")
         if self.is_sqlite:
@@ -222,7 +222,7 @@ class Store:
         return kind(f"the store {mask_store_url(self.url)} refused a {what}: {why}")
 
     def _took_too_long(self, error: Exception) -> bool:
-        """Whether the limit ended it, or all connections were taken for that long."""
+        """Whether the limit ended it, or no connection was free for that long."""
         if isinstance(error, exc.TimeoutError):
             return True
         said = getattr(error, "orig", None)
@@ -233,7 +233,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project's share of an open store: what most reads and writes take. Names are unique within a project."""
+    """A project in an open store, which most reads and writes take. Names are unique within a project."""
 
     store: Store
     id: str

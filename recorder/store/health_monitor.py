@@ -1,9 +1,9 @@
 """Whether calls can be recorded now, and why not.
 
-Owns: the last commit that failed, a commit that hangs, a store that was removed or replaced; alarms about it, and
-noticing when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
+Owns: detecting failed and hanging commits and a store that was removed or replaced; alarms, and detecting recovery.
+Refuses: what follows (`recorder.on_failure`, `/readyz`).
 
-The monitor probes a store in trouble itself, because a proxy that reports itself as not ready receives no more calls.
+The monitor itself probes a failing store, because a proxy that reports itself as not ready receives no more calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recorder.store.write_backends import Executor, WriteBackend
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
-# A write that changes nothing, and needs all that a commit needs.
+# A write that changes nothing, but needs everything that a commit needs.
 _TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_at))
 
 
@@ -45,27 +45,27 @@ class StoreHealthMonitor:
         self._alarm = RateLimitedLog(log)
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self.alarms = 0  # times that it was found in trouble
+        self.alarms = 0  # how often it was found failing
 
     def start(self) -> None:
-        """Look at the store from time to time."""
+        """Start checking the store periodically."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="recorder-standing")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._stopping.set()
         if self._task is not None:
             await self._task
 
     def why(self) -> str | None:
-        """Why nothing can be recorded now; None where nothing is known to be wrong."""
+        """Why nothing can be recorded now; None if no problem is known."""
         gone = self._backend.trouble()
         if gone is not None:
             return gone
         if self._writing_since is not None:
             waits_s = time.monotonic() - self._writing_since
             if waits_s > self._patience_s:
-                return f"a commit has waited for {waits_s:.0f} s: another program holds the store, or its disk hangs"
+                return f"a commit has waited for {waits_s:.0f} s: another program locks the store, or its disk hangs"
         return self._failed
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""The ledger: a reason code and a time for every object that was skipped, refused or moved.
+"""The ledger: a reason code and a time for every object that was excluded, refused or moved.
 
-Owns: its rows. Nothing updates or deletes them, except that a deletion removes their details. Of a trajectory's
-`trained` and `untrained` rows the newest counts, in queries for one of the two and in counts. Refuses: deciding.
+Owns: its rows. They are never updated or deleted, except that a deletion removes their details. Of a trajectory's
+`trained` and `untrained` rows only the newest counts, in queries for one of the two and in counts. Refuses: deciding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REVOKING: Final = (TRAINED, UNTRAINED)
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One thing to write down. `object_kind`: trajectory, group, call, version, step, attempt, alias."""
+    """One row to write. `object_kind`: trajectory, group, call, version, step, attempt, alias."""
 
     project_id: str
     object_kind: str
@@ -35,7 +35,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row as it was written; `at` is unix seconds."""
+    """One stored row; `at` is unix seconds."""
 
     id: int
     project_id: str
@@ -50,12 +50,12 @@ async def write_rows(conn: AsyncConnection, rows: Iterable[LedgerRow]) -> None:
     """Write rows in the caller's transaction, so that an object's state and its reason appear together."""
     values = [asdict(row) for row in rows]
     if values:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         await conn.execute(insert(ledger), [{**row, "at": at} for row in values])
 
 
 async def object_entries(store: Store, kind: str, object_id: str) -> list[Entry]:
-    """What was written about one object, oldest first."""
+    """Return the rows about one object, oldest first."""
     query = select(ledger).where(ledger.c.object_kind == kind, ledger.c.object_id == object_id).order_by(ledger.c.id)
     async with store.read() as conn:
         return sql.as_views(Entry, await conn.execute(query))
@@ -71,13 +71,12 @@ async def latest_entries(
     without: Collection[str] = (),
     limit: int = 100,
 ) -> list[Entry]:
-    """The project's newest rows first, of one kind, object or code, from `since` (unix seconds) on.
+    """Return the project's rows of one kind, object or code, from `since` (unix seconds) on, newest first.
 
-    Rows with a code of `without` are passed over.
+    Rows with a code in `without` are omitted.
     """
-    whose = (
-        ledger.c.project_id if code is not None else sql.without_index(ledger.c.project_id)
-    )  # by the code's index, or ids
+    # by the index of the code, or by the ids
+    whose = ledger.c.project_id if code is not None else sql.without_index(ledger.c.project_id)
     query = select(ledger).where(whose == project.id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
@@ -92,9 +91,9 @@ async def latest_entries(
 
 
 async def count_codes(project: Project, object_kind: str, since: float | None = None) -> dict[str, int]:
-    """How many rows of each code were written about objects of a kind, since a time (unix seconds).
+    """Count the rows about objects of a kind by code, since a time (unix seconds).
 
-    A run that was trained, then untrained, counts as what it is now.
+    A trajectory that was trained and then untrained counts only as untrained.
     """
     query = (
         select(ledger.c.code, func.count())
@@ -109,19 +108,19 @@ async def count_codes(project: Project, object_kind: str, since: float | None = 
 
 
 def has_code(kind: str, object_id: ColumnElement[str], code: str) -> ColumnElement[bool]:
-    """Whether a code was written about an object of a query, and holds."""
+    """A column: whether a query's object has a row with this code that still counts."""
     said = (ledger.c.object_kind == kind, ledger.c.object_id == object_id, ledger.c.code == code)
     return exists().where(*said, *([_holds()] if code in _REVOKING else []))
 
 
 def objects_with(project_id: str, kind: str, code: str) -> Select[tuple[str]]:
-    """The objects of a kind about which a code was written, and holds."""
+    """The query for the objects of a kind with a row of this code that still counts."""
     said = (ledger.c.project_id == project_id, ledger.c.object_kind == kind, ledger.c.code == code)
     return select(ledger.c.object_id).where(*said, *([_holds()] if code in _REVOKING else []))
 
 
 def _holds() -> ColumnElement[bool]:
-    """Whether no newer row takes a row back."""
+    """A column: whether a row still counts, because no newer row replaces it."""
     newer = ledger.alias("newer")
     same = and_(newer.c.object_kind == ledger.c.object_kind, newer.c.object_id == ledger.c.object_id)
     revoked = exists().where(same, newer.c.code.in_(_REVOKING), newer.c.id > ledger.c.id)

@@ -1,7 +1,7 @@
 """PostgreSQL: its connections, the meaning of its errors, and notifications of changes.
 
-Owns: connections that are tested before use and dropped if the server does not respond, text that PostgreSQL can store,
-which errors mean that the database is unavailable, LISTEN. Refuses: the meaning of any table, and repeating a
+Owns: connections that are tested before use and closed if the server does not respond, text that PostgreSQL can store,
+which errors mean that the database is unavailable, and LISTEN. Refuses: the meaning of any table, and repeating a
 transaction (`recorder.store.write_backends`). Imported only for PostgreSQL stores: asyncpg is an extra.
 """
 
@@ -29,11 +29,11 @@ from recorder.store.statement import column_json
 log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-BEGIN_S = 10.0  # a BEGIN waits for no lock: a server that does not answer it hangs
+BEGIN_S = 10.0  # a BEGIN waits for no lock, so a server that does not answer it hangs
 ANSWER_S = 300.0  # for any other statement: the longest takes minutes in a store of a million trajectories
-POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
+POOL_TIMEOUT_S: Final = 30.0  # SQLAlchemy's default
 READ_ANYWAY_S = 30.0  # the counts are read this often, even without a notification
-_SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
+_SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # Hone's statements take less time than JIT compilation
 FAULTS: Final[tuple[type[Exception], ...]] = (
     exc.DBAPIError,
     exc.TimeoutError,
@@ -42,21 +42,21 @@ FAULTS: Final[tuple[type[Exception], ...]] = (
     asyncpg.InternalClientError,
     OSError,
 )
-# Classes of SQLSTATE (appendix A of its manual): connections, rolled back, out of resources, an operator's doing.
+# Classes of SQLSTATE (appendix A of the manual): connection, rollback, insufficient resources, operator intervention.
 _AWAY: Final = ("08", "40", "53", "57P")
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_READ_ONLY: Final = "25006"  # connected to what was the primary before a failover
+_READ_ONLY: Final = "25006"  # connected to the former primary after a failover
 _ROLLED_BACK: Final = "40"
-_PROVEN: Final = "began a transaction"  # of a connection in the pool; forgotten with it
+_PROVEN: Final = "began a transaction"  # a key in a pooled connection's info
 _PATIENCE: Final = "patience"  # the same
 
 
 class _AnswerTimeout:
-    """Ends a connection on which a query stays without an answer, as a firewall would.
+    """Closes a connection on which a query gets no answer.
 
-    A stopped server accepts packets for ever, so neither the driver nor keep-alives notice. The caller gets the error
-    of a cut connection, including the unknown outcome of a COMMIT. The driver's own timeout would leave a connection
-    that waits for a cancellation without end.
+    A stopped server still accepts packets, so neither the driver nor keep-alives notice. The caller gets the error of a
+    broken connection, including the unknown outcome of a COMMIT. The driver's own timeout would leave a connection that
+    waits forever for a cancellation.
     """
 
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
@@ -85,9 +85,9 @@ def create_engine(
     isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
     read_limit_s: float | None = None,
 ) -> AsyncEngine:
-    """Connections to a database. A transaction that is to see one snapshot reads repeatably.
+    """Create the engine of a database. Transactions that need one snapshot use REPEATABLE READ.
 
-    `read_limit_s`: they only read, and the server ends a statement that takes longer.
+    `read_limit_s`: the connections only read, and the server ends a statement that takes longer.
     """
     answer_s = ANSWER_S if read_limit_s is None else read_limit_s + BEGIN_S
     settings: dict[str, str] = dict(_SETTINGS)
@@ -98,7 +98,7 @@ def create_engine(
         pool_size=pool_size,
         pool_timeout=read_limit_s or POOL_TIMEOUT_S,
         isolation_level=isolation,
-        hide_parameters=True,  # errors are logged and shown, and parameters are people's texts
+        hide_parameters=True,  # errors are logged and shown, and parameters contain users' text
         connect_args={"timeout": CONNECT_S, "server_settings": settings},
         json_serializer=column_json,
     )
@@ -112,7 +112,7 @@ def create_engine(
         try:
             await_(connection._start_transaction())
         except (connection.dbapi.Error, OSError) as e:
-            if _PROVEN not in record.info:  # a new one: the database is away
+            if _PROVEN not in record.info:  # a new connection: the database is unavailable
                 raise
             raise exc.DisconnectionError("the server ended this connection") from e
         finally:
@@ -151,7 +151,7 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     """Write whole rows in the connection's transaction by COPY, in half the time of INSERTs.
 
     JSON is given as its text. No notification is sent (`recorder.store.changes`), since no process reads the table yet.
-    Raises StoreError if PostgreSQL refuses a row.
+    Raises StoreError if PostgreSQL rejects a row.
     """
     raw = await conn.get_raw_connection()
     driver: asyncpg.Connection[Any] | None = raw.driver_connection
@@ -161,31 +161,31 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     try:
         await driver.copy_records_to_table(table.name, records=rows, columns=[column.name for column in table.c])
     except asyncpg.InternalClientError as e:
-        # The server's last word was read, and not yet the end of the stream: a rollback would only hide that.
+        # The server's last message was read, but not the end of the stream: a rollback would only hide the cause.
         await conn.invalidate(e)
         raise
-    except (ValueError, TypeError, ArithmeticError) as e:  # the driver writes no such value
-        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}") from e
+    except (ValueError, TypeError, ArithmeticError) as e:  # the driver cannot encode the value
+        raise StoreError(f"PostgreSQL rejected a row of the table {table.name}: {_line(e)}") from e
     except asyncpg.PostgresError as e:
         if _means_away(e.sqlstate):
             raise
         where = f" ({e.context})" if e.context else ""
-        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}{where}") from e
+        raise StoreError(f"PostgreSQL rejected a row of the table {table.name}: {_line(e)}{where}") from e
     finally:
         patience.answered()
 
 
 def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
-    """A row that PostgreSQL's text can hold, spelled as `sql.storable` does. Nearly every row has none."""
+    """Return a row without NUL in its text, as `sql.storable_text` does. Nearly every row has none."""
     if not any(isinstance(value, str) and "\x00" in value for value in row):
         return row
     return tuple(value.replace("\x00", "\\u0000") if isinstance(value, str) else value for value in row)
 
 
 def unavailability(error: BaseException) -> str | None:
-    """Why the database could not be reached, in one line; None if it was, and refused the statement."""
+    """Return why the database is unavailable, in one line; None if it rejected the statement."""
     if isinstance(error, exc.DBAPIError):
-        # InternalClientError: asyncpg read the server's last word, and not yet the end of the stream
+        # InternalClientError: asyncpg read the server's last message, but not the end of the stream
         broken = isinstance(error.driver_exception, asyncpg.InternalClientError)
         if broken or error.connection_invalidated or "connection is closed" in str(error.orig):
             return _line(error.orig)
@@ -205,7 +205,7 @@ def _line(error: BaseException | None) -> str:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server answered a COMMIT by a rollback."""
+    """Whether the server answered a COMMIT with a rollback."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, exc.DBAPIError) else None
     return state is not None and state.startswith(_ROLLED_BACK)
 
@@ -222,7 +222,7 @@ class PostgresChangeListener:
         self._read_at = 0.0
 
     async def __call__(self) -> Counts | None:
-        """The counts if a notification arrived since the last call. Raises StoreUnavailable."""
+        """Return the counts if a notification arrived since the last call, else None. Raises StoreUnavailable."""
         try:
             return await self._look()
         except FAULTS as e:
@@ -230,7 +230,7 @@ class PostgresChangeListener:
             raise StoreUnavailable(f"cannot receive notifications from the database: {_line(e)}") from e
 
     async def rest(self, within_s: float) -> None:
-        """Return when a notification arrives or the connection ends, or after so many seconds."""
+        """Return when a notification arrives or the connection ends, or after `within_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._heard.wait()
@@ -267,7 +267,7 @@ class PostgresChangeListener:
         self._heard.set()
 
     def close(self) -> None:
-        """Close the connection. The next look opens another."""
+        """Close the connection. The next call opens another."""
         if self._connection is not None:
             self._connection.terminate()
         self._connection = None

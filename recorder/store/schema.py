@@ -1,7 +1,7 @@
 """The schema of the store, declared once.
 
-Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; a test holds Alembic's migrations to it.
-Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
+Owns: every table, its keys and indexes, for both SQLite and PostgreSQL; a test compares Alembic's migrations with it.
+Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes` and `*_s` name their unit.
 
 Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.messages.tokens`). Node and blob ids
 are keyed content hashes (16 bytes), so that writing one needs no query; other ids are text from `recorder.ids.new_id`.
@@ -41,14 +41,14 @@ metadata = MetaData(
     }
 )
 
-PLACE: Final = "place"  # in an index's `info`: its number among its table's
+PLACE: Final = "place"  # in an index's `info`: its number among the indexes of its table
 
 
 @event.listens_for(Index, "after_parent_attach")
 def _place(index: Index, table: Table) -> None:
     """Note the order of declaration, which SQLAlchemy does not keep.
 
-    If two indexes suit a query, SQLite chooses by their order, so they are declared in the order of the migrations.
+    If two indexes match a query, SQLite chooses by their order, so they are declared in the order of the migrations.
     """
     index.info[PLACE] = len(table.indexes)
 
@@ -62,7 +62,7 @@ def _project() -> Column[str]:
 
 
 def _lease() -> list[Column[Any]]:
-    """A claim: the row's holder, its epoch and its expiry. Every write of the holder names owner and epoch."""
+    """The columns of a claim: holder, epoch and expiry. Every write of the holder checks owner and epoch."""
     return [
         Column("lease_owner", Text),
         Column("lease_epoch", Integer, nullable=False, default=0, server_default="0"),
@@ -76,7 +76,7 @@ def _some(name: str | None, which: str, *columns: str) -> Index:
 
 
 def _where_set(column: str) -> Index:
-    """An index of the rows that have a value; the others take no space in it."""
+    """A partial index of the rows with a value."""
     return _some(None, f"{column} IS NOT NULL", column)
 
 
@@ -84,9 +84,8 @@ projects = Table(
     "projects",
     metadata,
     _id(),  # the project's name
-    Column(
-        "node_key", LargeBinary, nullable=False
-    ),  # keys the content hashes: equal text in two projects is unlinkable
+    # The key of content hashes, so that equal text in two projects cannot be linked.
+    Column("node_key", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
     # Counts every deletion (`recorder.maintenance.deletion`): a process's cache is valid while it does not change.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
@@ -98,16 +97,15 @@ keys = Table(
     _id(),
     _project(),
     Column("name", Text, nullable=False),
-    Column("hash", Text, nullable=False, unique=True),  # sha256 of the key; the key itself is shown once
-    Column("hint", Text, nullable=False),  # its first characters, to recognise it
-    Column("scopes", JSON, nullable=False),  # of infer, feedback, read, eval, admin
+    Column("hash", Text, nullable=False, unique=True),  # sha256 of the key, which is shown only once
+    Column("hint", Text, nullable=False),  # the key's first characters, to recognize it
+    Column("scopes", JSON, nullable=False),  # any of infer, feedback, read, eval, admin
     Column("trajectory_id", Text),  # a key created for one trajectory
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
-    Column(
-        "family", Text, nullable=False, default="", server_default=""
-    ),  # the first key of those that share trajectories
+    # The id of the first key of the family, whose keys share trajectories.
+    Column("family", Text, nullable=False, default="", server_default=""),
     Column("replaces", Text),  # the key that it was rotated from
     Column("made_by", Text),  # a key's id, or the actor while no key is required
     Column("revoked_by", Text),
@@ -116,9 +114,10 @@ keys = Table(
 sign_ins = Table(
     "sign_ins",
     metadata,
-    Column("hash", Text, primary_key=True),  # sha256 of what the browser keeps
+    Column("hash", Text, primary_key=True),  # sha256 of the browser's token
     _project(),
-    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # its scopes apply while that key is valid
+    # the token has this key's scopes while the key is valid
+    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),
     Column("expires_at", Double, nullable=False),
 )
 
@@ -137,12 +136,11 @@ aliases = Table(
     Column("recipe", JSON, nullable=False),
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
-    Column(
-        "baseline", Text, nullable=False, default="group", server_default="group"
-    ),  # or running: `queue.training.baselines`
+    # group, or running (`queue.training.baselines`)
+    Column("baseline", Text, nullable=False, default="group", server_default="group"),
     Column("holdback_share", Double, nullable=False, default=0.0, server_default="0"),  # after the next promotions
     Column("rollback_watch_s", Double, nullable=False, default=0.0, server_default="0"),
-    Column("watched_until", Double),  # the end of the comparison of live with previous, which keeps the share
+    Column("watched_until", Double),  # until then the live version is compared with the previous one
     UniqueConstraint("project_id", "name"),
 )
 
@@ -194,10 +192,11 @@ groups = Table(
     Column("alias_id", Text, ForeignKey("aliases.id")),
     Column("external_id", Text),
     Column("implicit_key", Text),  # hash of (project, alias, system, tools, first user message)
-    Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # successors of a closed group count up
+    # increases with each successor of a closed group
+    Column("sequence", Integer, nullable=False, default=0, server_default="0"),
     Column("declared_size", Integer),
     Column("state", Text, nullable=False),
-    Column("reason", Text),  # of left_out and unscored: a ledger code
+    Column("reason", Text),  # of excluded (left_out) and unscored groups: a ledger code
     Column("version_id", Text),  # the version this group is pinned to
     Column("current_score_id", Text),
     Column("campaign_id", Text),
@@ -207,9 +206,9 @@ groups = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ready_at", Double),
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
-    Column("try_after", Double),  # when it is judged again: if unscored, or if scored and feedback came since
+    Column("try_after", Double),  # when it is judged again: unscored, or scored with later feedback
     *_lease(),
-    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # key family; "": the project
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
@@ -227,11 +226,10 @@ trajectories = Table(
     _project(),
     Column("group_id", Text, ForeignKey("groups.id")),
     Column("alias_id", Text, ForeignKey("aliases.id")),
-    Column(
-        "address_group", Text, nullable=False, default="", server_default=""
-    ),  # the group part of the external address
+    # The group part of the external address.
+    Column("address_group", Text, nullable=False, default="", server_default=""),
     Column("external_id", Text),  # null: the agent named none
-    Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # continuations count up
+    Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # increases with each continuation
     Column("state", Text, nullable=False),
     Column("end_reason", Text),
     Column("purpose", Text, nullable=False),
@@ -241,7 +239,7 @@ trajectories = Table(
     Column("leaf_call_id", Text),  # the last main leaf; the judge reads the path to it
     Column("leaf_choice", Integer),
     Column("selection", Text),  # not_selected: a sibling choice of n>1 that the agent did not continue
-    Column("version_id", Text),  # pin
+    Column("version_id", Text),  # the pinned version
     Column("mixed", Boolean, nullable=False, default=False, server_default="0"),  # moved to another version midway
     Column("call_count", Integer, nullable=False, default=0, server_default="0"),
     Column("tags", JSON, nullable=False),
@@ -249,14 +247,14 @@ trajectories = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("session", Text),  # a client's name for the conversation; several trajectories may share it
-    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": any key may use it
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # key family; "": any key may use it
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
-    Index(None, "project_id", "state", "id"),  # what is open; lists of one state
+    Index(None, "project_id", "state", "id"),  # open trajectories; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
     _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # the cost of shadow answers
-    # Lists, walked downwards by the id.
+    # For lists, read in descending order of the id.
     Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
     _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
     _some("ix_trajectories_newest_of_session", "session IS NOT NULL", "project_id", "session", "id"),
@@ -286,12 +284,12 @@ calls = Table(
     Column("tools_blob_id", LargeBinary),
     Column("format_blob_id", LargeBinary),  # response_format
     Column("request_blob_id", LargeBinary),  # the body without messages, tools and response_format
-    Column("body_hash", LargeBinary),  # recognises an SDK's retry
+    Column("body_hash", LargeBinary),  # recognizes an SDK's retry
     Column("retry_count", Integer, nullable=False, default=0, server_default="0"),
     Column("sampling", JSON, nullable=False),  # effective parameters
     Column("usage", JSON),
-    Column("response_meta", JSON),  # the rest of the answer besides message and tokens
-    Column("prompt_len", Integer),  # null: the ids are not known
+    Column("response_meta", JSON),  # fields of the answer besides message and tokens
+    Column("prompt_len", Integer),  # null: the token ids are unknown
     Column("prompt_shared", Integer),  # leading ids that equal the parent's prompt + sampled ids (whole blocks)
     Column("prompt_delta", LargeBinary),  # int32: the ids from prompt_shared on
     Column("prompt_hashes", LargeBinary),  # chained hash per whole block, from prompt_shared on
@@ -300,14 +298,14 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
-    Column("process", Text),  # the process of an open call; its lease shows whether that is alive
+    Column("process", Text),  # the process of an open call; its lease shows whether it is alive
     Index(None, "parent_call_id"),
-    # To find out whether a node or blob is still used.
+    # To check whether a node or blob is still used.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
-    _some("ix_calls_open", "state = 'open'", "project_id"),  # few of millions, queried often
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # few rows of millions, queried often
     Index(None, "trajectory_id", "attribution_source"),  # lists show how a trajectory's calls were attributed
 )
 
@@ -340,7 +338,7 @@ issued = Table(
     Index(None, "call_id"),
 )
 
-# Models' tool requests, as recorded: a tool call through the gateway finds the call that requested it by these rows.
+# Recorded tool requests of models: by these rows a tool call through the gateway finds the call that requested it.
 tool_requests = Table(
     "tool_requests",
     metadata,
@@ -368,12 +366,12 @@ tool_calls = Table(
     Column("tool_call_id", Text),
     Column("join_source", Text, nullable=False),  # path, key, header, traceparent, trace, arguments, none
     Column("join_confidence", Text, nullable=False),
-    Column("server", Text),  # null: no MCP server of Hone's has a tool of this name
-    Column("name", Text, nullable=False),  # as the agent called it
-    Column("tool", Text, nullable=False),  # as its server calls it
+    Column("server", Text),  # null: no configured MCP server has a tool of this name
+    Column("name", Text, nullable=False),  # the name that the agent used
+    Column("tool", Text, nullable=False),  # the name on its server
     Column("arguments", JSON),
     Column("outcome", Text, nullable=False),
-    Column("result", JSON),  # the server's whole answer
+    Column("result", JSON),  # the server's complete answer
     Column("error", Text),
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
@@ -393,7 +391,7 @@ scores = Table(
     Column("recipe_hash", Text, nullable=False),
     Column("judge_model", Text),
     Column("judge_version", Text),
-    Column("prompt_hash", Text),  # the row with the same prompt hash is the cache
+    Column("prompt_hash", Text),  # an equal prompt hash is a cache hit
     Column("order_seed", Integer),
     Column("reply", Text),
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
@@ -417,7 +415,7 @@ score_parts = Table(
     Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
     Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
     Column("part", Text, nullable=False),  # "reward" is the combination; the others are its parts
-    Column("value", Double),  # null: the part is missing; `explanation` has why
+    Column("value", Double),  # null: the part is missing; see `explanation`
     Column("weight", Double),
     Column("explanation", Text),
     Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value is not a verdict
@@ -438,7 +436,7 @@ judge_replies = Table(
     "judge_replies",
     metadata,
     Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
-    Column("number", Integer, nullable=False),  # judges take turns
+    Column("number", Integer, nullable=False),  # the index of the request; several judges alternate
     Column("judge_model", Text, nullable=False),
     Column("judge_version", Text),
     Column("weight", Double, nullable=False),
@@ -453,7 +451,7 @@ judge_replies = Table(
     PrimaryKeyConstraint("score_id", "number"),
 )
 
-# Cross-checks: a second judge's verdict on a scored group, compared with the score, and no score itself.
+# Cross-checks: a second judge's verdict on a scored group, compared with the score; it is not a score.
 second_scores = Table(
     "second_scores",
     metadata,
@@ -465,14 +463,14 @@ second_scores = Table(
     Column("pair", Text, nullable=False),  # a hash of both judges' settings
     Column("judge", Text, nullable=False),  # the judge: cheap or strong
     Column("judge_model", Text, nullable=False),
-    Column("cheap_version", Text),  # what the providers of both reported
+    Column("cheap_version", Text),  # as the providers of both judges reported
     Column("strong_version", Text),
     Column("failed", Text),  # why there is no verdict
     Column("parts", Text),  # JSON: the values of each trajectory
     Column("tau", Double),  # Kendall's tau-b of the two; null: the group has no order
-    # Over the newest such groups, this one among them:
+    # Over the newest such groups, including this one:
     Column("groups", Integer, nullable=False, default=0, server_default="0"),
-    Column("mean", Double),  # of their tau
+    Column("mean", Double),  # of tau in these groups
     Column("low", Double),  # the mean's interval
     Column("high", Double),
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
@@ -485,7 +483,7 @@ second_scores = Table(
     Index(None, "project_id", "alias", "recipe", "id"),
 )
 
-# Switches between two judges: which one scores since when. Before the first switch the cheap one scores.
+# Switches between two judges: which one scores since when. Before the first switch the cheap judge scores.
 judge_turns = Table(
     "judge_turns",
     metadata,
@@ -543,10 +541,10 @@ unindexed = Table(
     sqlite_with_rowid=False,
 )
 
-# One for each deleted row of `said` whose words SQLite's index may still hold (`recorder.search.indexer`).
+# One row for each deleted row of `said` whose words may still be in SQLite's index (`recorder.search.indexer`).
 unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
-# What SQLAlchemy cannot express, created after the tables: the index over `said`, kept by SQLite itself.
+# Statements that SQLAlchemy cannot express, run after the tables exist: the index over `said`.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
     "sqlite": (
         "CREATE VIRTUAL TABLE said_words USING fts5("
@@ -589,7 +587,7 @@ versions = Table(
     Column("path", Text),  # null for version 0
     Column("manifest_sha256", Text),
     Column("base_fingerprint", Text),
-    Column("verified", Text),  # logprobs, or identity where the separation is under the engine's noise
+    Column("verified", Text),  # logprobs, or identity if the difference is below the engine's noise
     Column("metrics", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("state_at", Double, nullable=False),
@@ -607,7 +605,7 @@ replicas = Table(
     Column("base_fingerprint", Text),
     Column("state", Text, nullable=False),  # up, down, starting
     Column("detail", Text),
-    Column("loaded", JSON, nullable=False),  # engine names of the adapters it holds
+    Column("loaded", JSON, nullable=False),  # engine names of its loaded adapters
     Column("seen_at", Double, nullable=False),
     UniqueConstraint("project_id", "url"),
 )
@@ -653,7 +651,7 @@ scenarios = Table(
     Column("input", JSON, nullable=False),
     Column("reference", JSON),
     Column("rubric", JSON),
-    Column("adversarial", Boolean, nullable=False, default=False, server_default="0"),  # it tempts to cheat
+    Column("adversarial", Boolean, nullable=False, default=False, server_default="0"),  # it tempts the agent to cheat
     UniqueConstraint("campaign_id", "split", "external_id"),
 )
 
@@ -666,7 +664,7 @@ attempts = Table(
     Column("scenario_id", Text, ForeignKey("scenarios.id"), nullable=False),
     Column("step_number", Integer, nullable=False),
     Column("purpose", Text, nullable=False),
-    Column("number", Integer, nullable=False),  # which of the group's attempts
+    Column("number", Integer, nullable=False),  # the number of the attempt in its group
     Column("try", Integer, nullable=False, default=0, server_default="0"),
     Column("state", Text, nullable=False),
     Column("group_external_id", Text, nullable=False),
@@ -676,7 +674,7 @@ attempts = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
-    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: not measured
+    Column("success", Double),  # of a gate's attempt: 1 or 0 by its function; null: not measured
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
     Index(None, "campaign_id", "state"),
 )
@@ -688,7 +686,7 @@ steps = Table(
     _project(),
     Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
     Column("campaign_id", Text),
-    Column("number", Integer, nullable=False),  # counts along the alias
+    Column("number", Integer, nullable=False),  # counts the alias's steps
     Column("parent_version_id", Text, nullable=False),
     Column("version_id", Text),
     Column("state", Text, nullable=False),
@@ -716,20 +714,20 @@ step_trajectories = Table(
     "step_trajectories",
     metadata,
     Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
-    Column("trajectory_id", Text, nullable=False),  # no foreign key: it may be deleted, and was trained on all the same
+    Column("trajectory_id", Text, nullable=False),  # no foreign key, because it may be deleted later
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
-# The running means that a step compared rewards with, so that its advantages can be explained later.
+# The running baselines that a step compared rewards with, so that its advantages can be explained later.
 step_baselines = Table(
     "step_baselines",
     metadata,
     Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
-    Column("trajectory_id", Text, nullable=False),  # no foreign key: it may be deleted, and was trained on all the same
+    Column("trajectory_id", Text, nullable=False),  # no foreign key, because it may be deleted later
     Column("reward", Double, nullable=False),
     Column("mean", Double, nullable=False),
     Column("std", Double, nullable=False),
-    Column("rewards", Integer, nullable=False),  # how many earlier ones
+    Column("rewards", Integer, nullable=False),  # the number of earlier rewards
     Column("same_tools", Boolean, nullable=False),  # whether all are of trajectories with the same tools
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
@@ -753,5 +751,5 @@ ledger = Table(
     Column("at", Double, nullable=False),
     Index(None, "object_kind", "object_id"),
     Index(None, "project_id", "code"),
-    Index(None, "project_id", "object_kind", "code"),  # counted
+    Index(None, "project_id", "object_kind", "code"),  # for counts
 )

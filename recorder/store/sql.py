@@ -1,7 +1,7 @@
-"""Where SQLite and PostgreSQL differ, and rows as dataclasses. The only place that asks which database it is.
+"""SQL that differs between SQLite and PostgreSQL, and rows as dataclasses.
 
-Owns: insert-or-ignore, upsert, text that both accept, members of stored JSON, keeping a condition from the indexes, the
-database's clock, the outcome of a PostgreSQL transaction, and which table refused a row. Refuses: the meaning of any
+Owns: insert-or-ignore, upsert, text that both accept, members of stored JSON, conditions without an index, the
+database's clock, the outcome of a PostgreSQL transaction, and which table rejected a row. Refuses: the meaning of any
 table.
 """
 
@@ -23,14 +23,14 @@ from sqlalchemy.sql.functions import FunctionElement
 from recorder.errors import StoreUnavailable
 
 V = TypeVar("V")
-_UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
+_UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # JSON escapes that PostgreSQL cannot read
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 UNHURRIED: Final = "hone_unhurried"  # option of a connection without a time limit for statements, for migrations
 Insert = sqlite.Insert | postgresql.Insert
 
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
-    """The database's clock, in unix seconds: leases of several machines are compared by one clock."""
+    """The database's clock, in unix seconds, so that leases of several machines are compared by one clock."""
 
     type = Double()
     inherit_cache = True
@@ -48,7 +48,7 @@ def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
 
 
 def insert(conn: AsyncConnection, table: Table) -> Insert:
-    """An INSERT of the connection's own dialect: both know `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    """Return an INSERT of the connection's dialect: both have `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return sqlite.insert(table) if conn.dialect.name == "sqlite" else postgresql.insert(table)
 
 
@@ -60,7 +60,7 @@ def insert_ignore(conn: AsyncConnection, table: Table) -> Insert:
 def upsert(
     conn: AsyncConnection, table: Table, keys: Sequence[str], values: Mapping[str, Any], *, keep: Sequence[str] = ()
 ) -> Insert:
-    """An INSERT of `values` that updates the row with the same `keys`; columns in `keep` stay as they were."""
+    """Return an INSERT of `values` that updates the row with the same `keys`, except the columns in `keep`."""
     statement = insert(conn, table).values(**values)
     changed = {name: statement.excluded[name] for name in values if name not in keys and name not in keep}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
@@ -72,14 +72,14 @@ def without_index(column: ColumnElement[V]) -> ColumnElement[V]:
 
 
 def storable_text(text: str) -> str:
-    """`text` as both databases take it: lone surrogates are no UTF-8, and PostgreSQL has no NUL; both are escaped."""
+    """Return `text` as both databases accept it: NUL (for PostgreSQL) and lone surrogates (for UTF-8) are escaped."""
     return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 class json_member(FunctionElement[str]):  # noqa: N801 - reads as the SQL function it is
-    """A text member of a column of JSON, by its name; NULL where it has none.
+    """A text member of a JSON column, by name; NULL if there is none.
 
-    PostgreSQL reads all of the JSON for it, and refuses to where any string has a NUL or half a surrogate pair.
+    PostgreSQL parses the whole JSON for it, and fails if any string has a NUL or a lone surrogate.
     """
 
     type = String()
@@ -105,13 +105,13 @@ def _member_postgresql(element: json_member, compiler: Any, **kw: Any) -> str:
     return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
 
 
-async def format_wait(conn: AsyncConnection) -> float:
-    """The database's clock, in unix seconds."""
+async def current_time(conn: AsyncConnection) -> float:
+    """Return the time of the database's clock, in unix seconds."""
     return float((await conn.execute(select(now()))).scalar_one())
 
 
 def refused_table(error: IntegrityError) -> str | None:
-    """The table whose constraint PostgreSQL reports as violated; None on SQLite, whose errors are only text."""
+    """Return the table whose constraint PostgreSQL reports as violated; None on SQLite, whose errors are only text."""
     return getattr(error.driver_exception, "table_name", None)
 
 
@@ -120,7 +120,7 @@ async def transaction_id(conn: AsyncConnection) -> str:
     return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
 
 
-_IN_THE_FUTURE: Final = "22023"  # invalid_parameter_value: `pg_xact_status` knows no other reason for it
+_IN_THE_FUTURE: Final = "22023"  # invalid_parameter_value: the only cause of it in `pg_xact_status`
 
 
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
@@ -144,11 +144,11 @@ async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
 
 
 def as_view(cls: type[V], row: Row[Any], **others: Any) -> V:
-    """A view (a dataclass) of the row's columns that carry the names of its fields; `others` are given by hand."""
+    """Return a view (a dataclass) from the row's columns with its fields' names; `others` are the other fields."""
     wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # V is a dataclass: typeshed cannot say so
     return cls(**{name: value for name, value in row._mapping.items() if name in wanted} | others)
 
 
 def as_views(cls: type[V], rows: Iterable[Row[Any]]) -> list[V]:
-    """Views of all rows."""
+    """Return the views of all rows."""
     return [as_view(cls, row) for row in rows]

@@ -1,7 +1,7 @@
 """SQLite's driver, made safe for cancellation, and the identity of a database file.
 
-Owns: finishing begun work before a cancellation continues, connections that a cancelled task leaves without a lock, and
-telling whether a path still holds the same file. Refuses: transactions (`recorder.store.database`).
+Owns: finishing started work before a cancellation continues, connections that keep no lock after a cancelled task, and
+telling whether a path still has the same file. Refuses: transactions (`recorder.store.database`).
 
 Why: a cancelled task leaves its statement to the connection's thread (aiosqlite), and SQLAlchemy closes the connection
 meanwhile. Without this module the transaction can stay open, and with it SQLite's only write lock, until Python
@@ -26,9 +26,9 @@ R = TypeVar("R")
 
 
 async def finish(awaitable: Awaitable[R]) -> R:
-    """Wait for the end, however often this is cancelled meanwhile; then let the cancellation through.
+    """Wait for the end even if this task is cancelled meanwhile, and raise CancelledError only then.
 
-    An exception of the awaitable is dropped then.
+    In that case an exception of the awaitable is dropped.
     """
     task = asyncio.ensure_future(awaitable)
     try:
@@ -48,15 +48,15 @@ _CHUNK: Final = 64  # rows, as in `aiosqlite.connect`: no code here reads a curs
 
 
 class RollbackPending(sqlite3.Connection):
-    """A connection whose end is its transaction's too.
+    """A connection that rolls back when it is closed.
 
-    SQLite keeps a connection open that is closed while a statement is half read, with all its locks.
+    SQLite keeps a connection, with all its locks, if it is closed while a statement is not completely read.
     """
 
     def close(self) -> None:
         """Roll back and close."""
         if self.in_transaction:
-            with suppress(sqlite3.Error):  # a full disk has rolled back by itself
+            with suppress(sqlite3.Error):  # SQLite has rolled back by itself if the disk is full
                 self.rollback()
         super().close()
 
@@ -103,17 +103,17 @@ class BufferedCursor:
 
     @property
     def description(self) -> Any:
-        """The columns of its rows; None where the statement has none."""
+        """The columns of its rows; None if the statement has none."""
         return self._done.description
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed; -1 where the statement changes none."""
+        """The number of changed rows; -1 for a statement that changes none."""
         return self._done.rowcount
 
     @property
     def lastrowid(self) -> int | None:
-        """The id of the row that was inserted last."""
+        """The id of the last inserted row."""
         return self._done.lastrowid
 
     async def execute(self, statement: str, parameters: Iterable[Any] = ()) -> None:
@@ -125,11 +125,11 @@ class BufferedCursor:
         self._done = await self._connection.run(True, statement, parameters)
 
     async def fetchall(self) -> Sequence[Any]:
-        """Every row."""
+        """Return every row."""
         return self._done.rows
 
     async def close(self) -> None:
-        """Nothing: SQLite's cursor is closed already."""
+        """Do nothing: SQLite's cursor is closed already."""
 
 
 class CancelSafeConnection(aiosqlite.Connection):
@@ -138,7 +138,7 @@ class CancelSafeConnection(aiosqlite.Connection):
     _stopped: asyncio.Future[Any] | None = None
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # Every statement goes through here. It is not interrupted: SQLite would interrupt the rollback behind it too.
+        # Every statement runs here. It is not interrupted, because SQLite would also interrupt the following rollback.
         if not self._running or not self._connection:
             raise ValueError("Connection closed")
         done = asyncio.get_running_loop().create_future()
@@ -146,7 +146,7 @@ class CancelSafeConnection(aiosqlite.Connection):
         return await finish(done)
 
     def cursor(self) -> Any:
-        """A cursor that needs one job of the thread per statement."""
+        """Return a cursor that needs one job of the thread per statement."""
         return BufferedCursor(self)
 
     async def run(self, many: bool, statement: str, *parameters: Any) -> FinishedStatement:
@@ -166,29 +166,29 @@ class CancelSafeConnection(aiosqlite.Connection):
     async def close(self) -> None:
         """Close after the running statement."""
         if (stopped := self.stop()) is not None:
-            await asyncio.wait([stopped])  # which a cancelled wait does not cancel
+            await asyncio.wait([stopped])  # cancelling this wait does not cancel `stopped`
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """Close after the running statement, and end the thread: once, because an ended thread answers nothing."""
+        """Close after the running statement, and end the thread; only once, because an ended thread does not answer."""
         if self._stopped is None:
             self._stopped = super().stop()
         return self._stopped
 
 
 def connect(database: str, **given: Any) -> CancelSafeConnection:
-    """What `aiosqlite.connect` makes of the same, to be awaited."""
+    """Return an awaitable connection, as `aiosqlite.connect` does."""
     made = CancelSafeConnection(partial(sqlite3.connect, database, factory=RollbackPending, **given), _CHUNK)
-    made._thread.daemon = True  # as SQLAlchemy has it: a store that was not closed holds no program
+    made._thread.daemon = True  # as in SQLAlchemy: an unclosed store does not keep the program alive
     return made
 
 
 def existing_file_uri(path: str) -> str:
-    """SQLite's URI of a file that must exist: a file deleted meanwhile must not be created again, empty."""
+    """Return SQLite's URI of a file that must exist, so that a deleted file is not created again."""
     return f"file:{quote(path)}?mode=rw"
 
 
 def file_identity(path: str) -> tuple[int, int] | None:
-    """Which file lies at a path: another one may lie there later."""
+    """Return what identifies the file at a path, because the file may be replaced; None if there is none."""
     try:
         found = Path(path).stat()
     except OSError:

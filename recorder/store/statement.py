@@ -1,6 +1,6 @@
-"""A statement compiled once, and the parts of which such statements are made.
+"""A statement that is compiled once, and building blocks of such statements.
 
-Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running a statement
+Owns: the text for SQLite with its parameters, and JSON as text. Refuses: running a statement
 (`recorder.store.write_backends`), and the statements themselves (each folder has its own).
 """
 
@@ -31,18 +31,18 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
 class Statement:
-    """A Core statement compiled once. `names` is the order in which a row gives its parameters.
+    """A Core statement that is compiled once. `names`: the order of the parameters in a row.
 
-    `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
+    `elsewhere`: the same statement for PostgreSQL, if Core has no common construct (ON CONFLICT).
 
     Its changes need no notification: it changes no state, and new rows are due a window later at the earliest. So it
-    counts up no topic (`recorder.store.changes`); a test checks this for every statement.
+    increments no topic (`recorder.store.changes`); a test checks this for every statement.
     """
 
     __slots__ = ("_cores", "_lists", "names", "text")
 
     def __init__(self, core: Executable, elsewhere: Executable | None = None) -> None:
-        compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement we make has it
+        compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement has it
         assert isinstance(compiled, SQLCompiler)
         self._cores = (mark_quiet(core), mark_quiet(elsewhere if elsewhere is not None else core))
         self.text = str(compiled)
@@ -50,11 +50,11 @@ class Statement:
         self._lists = frozenset(name for name in self.names if f"__[POSTCOMPILE_{name}]" in self.text)
 
     def core(self, dialect_name: str) -> Executable:
-        """The construct that this dialect can compile."""
+        """Return the construct for a dialect."""
         return self._cores[dialect_name != "sqlite"]
 
     def spelled(self, values: dict[str, Any]) -> tuple[str, list[Any]]:
-        """The text and its flat parameters, with lists (`IN`) written out."""
+        """Return the text and its flat parameters, with lists (`IN`) expanded."""
         text, flat = self.text, []
         for name in self.names:
             if name in self._lists:
@@ -65,26 +65,27 @@ class Statement:
         return text, flat
 
 
-# --- pieces
+# --- building blocks
 
-_BEYOND_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # strings, which hold neither
+# strings are matched first, so that their content is skipped
+_BEYOND_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
 _SPELLED: Final = {"NaN": "null", "Infinity": "1e999", "-Infinity": "-1e999"}
 
 
 def column_json(value: object) -> str:
-    """`value` as the text of a column of JSON."""
+    """Return `value` as the text of a JSON column."""
     return postgres_json(json.dumps(value))
 
 
 def postgres_json(text: str) -> str:
-    """Return Python's JSON as PostgreSQL accepts it: infinity becomes a number beyond all doubles, NaN becomes null."""
+    """Return Python's JSON as PostgreSQL accepts it: infinity becomes a number above all doubles, NaN null."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)
 
 
 class _RawJson(TypeDecorator[Any]):
-    """JSON that is text already: rows are made once, for every backend."""
+    """A JSON column whose values are text already, because rows are made once for every backend."""
 
     impl = JSON
     cache_ok = True
@@ -95,12 +96,12 @@ class _RawJson(TypeDecorator[Any]):
 
 
 def insert_values(table: Table) -> dict[str, Any]:
-    """A parameter for every column, under the column's name."""
+    """Return a parameter for every column, by the column's name."""
     return {c.name: bindparam(c.name, type_=_RawJson() if isinstance(c.type, JSON) else c.type) for c in table.c}
 
 
 def insert_into(table: Table) -> Statement:
-    """An INSERT of whole rows, in the order of the schema's columns."""
+    """Return an INSERT of whole rows, in the order of the schema's columns."""
     return Statement(insert(table).values(insert_values(table)))
 
 
@@ -119,5 +120,5 @@ def equals_literal(column: ColumnElement[Any], word: str) -> ColumnElement[bool]
 
 
 def json_as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
-    """A JSON column as its stored text. It needs a cast, because PostgreSQL would return the decoded value."""
+    """Return a JSON column as its stored text, by a cast, because PostgreSQL would return the decoded value."""
     return cast(column, Text())

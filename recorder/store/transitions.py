@@ -2,8 +2,8 @@
 
 No other module changes a state column.
 
-Owns: which states an object may come from, the guard by lease owner and epoch, and the error of a refused change.
-Refuses: why something changes state.
+Owns: the allowed source states, the guard by lease owner and epoch, and the errors of a rejected change. Refuses: why
+something changes state.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ MACHINES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
 
 
 def source_states(table: Table, to: StrEnum) -> frozenset[str]:
-    """The states from which an object of `table` may become `to`."""
+    """Return the states from which an object of `table` may become `to`."""
     return frozenset(source for source, targets in MACHINES[table.name].items() if to in targets)
 
 
 def guarded_update(
     table: Table, to: StrEnum, *, expect: StrEnum | Collection[StrEnum] | None = None, **values: Any
 ) -> Update:
-    """An UPDATE to state `to` that touches only rows whose state may become it. Add `where` before executing.
+    """Return an UPDATE to state `to` of only the rows whose state may become it. Add `where` before executing.
 
-    `expect` narrows the states it may come from. A state from which the table forbids `to` is a bug: ValueError.
+    `expect` restricts the source states. Raises ValueError for a source state from which `to` is not allowed (a bug).
     """
     allowed = source_states(table, to)
     asked = allowed if expect is None else {expect} if isinstance(expect, StrEnum) else frozenset(expect)
     if not asked or not asked <= allowed:
         raise ValueError(f"{table.name} may not become {to} from {sorted(asked - allowed) or 'any state'}")
     stamp = {"state_at": now()} if "state_at" in table.c else {}
-    comes_from = or_(*(table.c.state == state for state in sorted(asked)))  # `in_` could not be executed for many rows
+    comes_from = or_(*(table.c.state == state for state in sorted(asked)))  # `in_` cannot be executed for many rows
     return update(table).where(comes_from).values(state=to, **stamp, **values)
 
 
@@ -64,8 +64,8 @@ async def move_state(
 ) -> None:
     """Move one object to state `to` and set `values`.
 
-    With `owner` and `epoch` the object's lease must still be theirs, and the move ends that lease.
-    Raises NotFound, LeaseLost where the lease is another's, Conflict where the state does not allow the move.
+    With `owner` and `epoch` the object's lease must still belong to them, and the move ends that lease. Raises
+    NotFound, LeaseLost if another owner has the lease, Conflict if the state does not allow the move.
     """
     if owner is not None:
         values = {"lease_owner": None, "lease_expires_at": None, **values}
@@ -98,6 +98,6 @@ async def _refuse(
         holder = row["lease_owner"] or "no one"
         raise LeaseLost(
             f"{what} is no longer held by {owner} (epoch {epoch}): its lease expired and {holder} holds it now "
-            f"(epoch {row['lease_epoch']}, state {row['state']}). Drop the work and claim again."
+            f"(epoch {row['lease_epoch']}, state {row['state']}). Discard the work and claim again."
         )
     raise Conflict(f"{what} is {row['state']}, from where it cannot become {to}")

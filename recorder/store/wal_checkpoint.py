@@ -1,9 +1,9 @@
-"""Checkpoints of SQLite's write-ahead log, off the commit path.
+"""Checkpoints of SQLite's write-ahead log (WAL), off the commit path.
 
-Owns: one thread's connection that moves committed pages from the log into the database file.
+Owns: one thread's connection that moves committed pages from the WAL into the database file.
 
-A passive checkpoint never blocks anybody, but under steady load it never reaches the log's end, and the log would grow
-without limit. So past `RESTART_PAGES` writers are held for one short checkpoint that lets the log restart.
+A passive checkpoint blocks no process, but under steady load it never reaches the end of the WAL, which would grow
+without limit. So above `RESTART_PAGES` one short checkpoint blocks writers and lets the WAL restart.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from recorder.store.sqlite import existing_file_uri, file_identity
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
+EVERY_S = 0.5  # at 3,000 calls/s the WAL grows by 75 MB/s
 CALM_LOOK_S = 1.0
-CALM_EVERY_S = 10.0  # while the log is short: heartbeats alone would have it checkpointed every time
+CALM_EVERY_S = 10.0  # while the WAL is short; otherwise heartbeats alone would cause checkpoints
 SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
 _TRUNCATE_WAIT_S = 5.0
-RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
+RESTART_WAIT_MS = 50  # how long readers may delay a restart, which blocks the writers
 
 
 class Checkpointer:
-    """A task that checkpoints one SQLite file every `EVERY_S`, and a log that is short every `CALM_EVERY_S`."""
+    """A task that checkpoints one SQLite file every `EVERY_S`, or every `CALM_EVERY_S` while its WAL is short."""
 
     def __init__(self, path: str, every_s: float = EVERY_S) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._seen_ns = 0
-        self._at = float("-inf")  # of the last checkpoint
+        self._at = float("-inf")  # time of the last checkpoint
         self._file = file_identity(path)
         self._failing = RateLimitedLog(log)
         self._calm = False
@@ -64,11 +64,11 @@ class Checkpointer:
                 if self._due():
                     await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
-                self._seen_ns = 0  # it is still to be done
+                self._seen_ns = 0  # so that it is repeated
                 self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is retried", self._path, e)
 
     def _due(self) -> bool:
-        """Whether the log was written since the last checkpoint; a short one has time."""
+        """Whether a checkpoint is due: the WAL was written since the last one, and a short WAL can wait."""
         try:
             found = Path(self._path + "-wal").stat()
         except FileNotFoundError:
@@ -76,14 +76,14 @@ class Checkpointer:
         self._calm = found.st_size < SHORT_BYTES and not self._stop.is_set()
         if (self._calm and time.monotonic() - self._at < CALM_EVERY_S) or found.st_mtime_ns == self._seen_ns:
             return False
-        if file_identity(self._path) != self._file:  # the log's pages belong in the file that it was written for
+        if file_identity(self._path) != self._file:  # the WAL's pages belong to the original file
             raise FileNotFoundError("the file was deleted or replaced")
         self._seen_ns, self._at = found.st_mtime_ns, time.monotonic()
         return True
 
 
 def checkpoint(path: str) -> int:
-    """Checkpoint the log; returns its pages. A connection of its own, opened here: closing it costs nothing."""
+    """Checkpoint the WAL over a new connection; return the number of its pages."""
     with contextlib.closing(
         sqlite3.connect(existing_file_uri(path), uri=True, timeout=0, isolation_level=None)
     ) as connection:
@@ -95,16 +95,16 @@ def checkpoint(path: str) -> int:
 
 
 async def empty_log(store: Store) -> bool:
-    """Empty SQLite's log, which still holds the pages as they were. False: readers kept it; call again."""
+    """Empty SQLite's WAL, which still has old pages. Returns False if readers kept it open; call again."""
     if store.file is None:
         return True
     return await asyncio.to_thread(truncate_log, store.file, _TRUNCATE_WAIT_S)
 
 
 def truncate_log(path: str, wait_s: float) -> bool:
-    """Move all of the log into the database file and empty it; False where readers kept it for `wait_s`.
+    """Move the whole WAL into the database file and empty it; False if readers kept it open for `wait_s`.
 
-    SQLite waits for readers by itself, but not for another checkpoint: the proxy's own comes twice a second.
+    SQLite itself waits for readers, but not for another checkpoint, such as the proxy's twice a second.
     """
     deadline = time.monotonic() + wait_s
     with contextlib.closing(

@@ -1,13 +1,13 @@
 """Write backends: how the writer's statements reach the database, one function per writing transaction.
 
 Owns: the direct backend for SQLite, the backend through SQLAlchemy for any database, and checkpoints off the commit
-path. Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
+path. Refuses: what is written (`recorder.capture.batch`), and the text of statements (`recorder.store.statement`).
 
-Why a direct backend: SQLAlchemy's async layer hands every statement to a thread. Measured on 2 cores, with three such
-hand-overs per statement (now one), a batch of 32 calls cost 83 µs a call through it and 39 µs on the connection itself;
-one call alone 1,280 µs and 90 µs. The direct backend works in the event loop's own thread, because SQLite in WAL mode
-commits to the page cache, and a hand-over costs more than the commit. It never blocks the loop: a locked store is
-retried from a timer. While commits are slow (`SLOW_S`), or have to survive a power cut, they run in a thread.
+Why a direct backend: SQLAlchemy's async layer passes every statement to a thread. On 2 cores, with three such
+hand-overs per statement (now one), a batch of 32 calls took 83 µs per call through it and 39 µs directly; a single call
+took 1,280 µs and 90 µs. The direct backend works in the event loop's thread, because SQLite in WAL mode commits to the
+page cache, and a hand-over costs more than the commit. It does not block the loop: a locked store is retried from a
+timer. While commits are slow (`SLOW_S`), or must survive a power cut, they run in a thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Row = Sequence[Any]
 SLOW_S = 0.05  # after a commit slower than this, the next ones run in a thread, so that the event loop does not block
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
-PATIENCE_S = 60.0  # a database that restarts, or fails over to its standby, is back by then
+PATIENCE_S = 60.0  # a restart or a failover to a standby takes less
 READ_PATIENCE_S = 5.0  # an agent waits for the attribution of its call
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
@@ -106,8 +106,8 @@ class _CoreExecutor:
 class StoreBackend:
     """Any database, through the store's own transactions.
 
-    A transaction that was certainly rolled back, because the database was unreachable or ended a deadlock, is repeated
-    for `patience_s`; its jobs stay in the writer's queue. After a COMMIT without an answer, PostgreSQL is asked whether
+    A transaction that was certainly rolled back (the database was unreachable or ended a deadlock) is repeated for
+    `patience_s`; its jobs stay in the writer's queue. After a COMMIT without an answer, PostgreSQL is asked whether
     the transaction was committed, so that nothing is written twice.
     """
 
@@ -165,7 +165,7 @@ class StoreBackend:
             async with self._store.read() as conn:
                 committed = await is_committed(conn, xid)
             if committed is None:
-                raise RolledBack(f"the database is still at transaction {xid}")
+                raise RolledBack(f"the database has not finished transaction {xid}")
             return committed
 
         try:
@@ -193,7 +193,7 @@ async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
 
 
 class SqliteBackend:
-    """A SQLite file, with two connections of its own: one that writes and one that reads."""
+    """A SQLite file, with two separate connections: one that writes and one that reads."""
 
     def __init__(self, store: Store, durability: Literal["process", "power"]) -> None:
         assert store.url.database is not None
@@ -317,7 +317,7 @@ class SqliteBackend:
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.OperationalError):  # a full disk has rolled back by itself
+        with contextlib.suppress(sqlite3.OperationalError):  # SQLite has rolled back by itself if the disk is full
             connection.execute("ROLLBACK")
 
 

@@ -171,7 +171,9 @@ async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(
         for bad, model in bad_models:
             version = await decided(store, adapters, model, cut_by=bad.cut_by)
             code = (version.reason or "").partition(":")[0]
-            assert (bad.name, version.state, code in bad.codes) == (bad.name, VersionState.REJECTED, True), version.reason
+            assert (bad.name, version.state, code in bad.codes) == (bad.name, VersionState.REJECTED, True), (
+                version.reason
+            )
             assert "canary" not in await moves_of(store, version)
         assert set(await asking.answers(OPENINGS)) == {good.name}
 

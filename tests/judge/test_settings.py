@@ -89,9 +89,9 @@ def test_rules_that_can_be_checked(rule: str, value: Any) -> None:
     [
         ("regex", 7, "must be a regular expression, not 7"),
         ("answer_schema", "schema.json", r"must be a JSON schema \(a table\)"),
-        ("forbidden_tools", [], "must be a list of tools' names"),
-        ("required_tools", "refund", "must be a list of tools' names, not 'refund'"),
-        ("forbidden_tools", ["refund", 1], "must be a list of tools' names"),
+        ("forbidden_tools", [], "must be a list of tool names"),
+        ("required_tools", "refund", "must be a list of tool names, not 'refund'"),
+        ("forbidden_tools", ["refund", 1], "must be a list of tool names"),
         ("max_turns", -1, "rewards.1(.|\n)*`value` of the rule 'max_turns' must be a whole number from 0, not -1"),
         ("max_tokens", True, "must be a whole number"),
         ("max_tool_calls", 1.5, "must be a whole number"),

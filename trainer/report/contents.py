@@ -176,7 +176,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
     first = _first(history)
     pairs, notes = await _pairs(store, campaign, first, best)
     async with store.read() as conn:
-        made_at = await sql.format_wait(conn)
+        made_at = await sql.current_time(conn)
     live = await versions.get_version(store, alias.live_version_id) if alias.live_version_id is not None else None
     return CampaignReport(
         id=campaign.id,

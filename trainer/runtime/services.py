@@ -335,7 +335,7 @@ async def endpoint_of(
     if not await keys.has_keys(Project(store, alias.project_id)):
         return Endpoint(url, "none", alias.name)
     async with store.read() as conn:
-        expires_at = await sql.format_wait(conn) + _KEY_LIFE_S
+        expires_at = await sql.current_time(conn) + _KEY_LIFE_S
     key, secret = await keys.create_key(
         Project(store, alias.project_id),
         f"campaign {campaign.id}",

@@ -1,20 +1,19 @@
-"""Find the place of a call in a client session: the client named the conversation, and this module finds the
-trajectory.
+"""Find the trajectory of a call in a client session: the client named only the conversation.
 
 Owns: that decision, over the session's calls in the store. Refuses: trajectories of other sessions, those of other keys
 under the same session name, and creating trajectories.
 
 A session holds trajectories, one after the other or in parallel. A call belongs to the trajectory that it continues: by
-ids that Hone issued, by its whole history, or by an exchange of the trajectory that comes back behind an edited or
-shortened history. A conversation that continues none begins a new trajectory of the session, except for:
+ids that Hone issued, by its whole history, or by an exchange of the trajectory that recurs behind an edited or
+shortened history. A conversation that continues none begins a new trajectory of the session. The exceptions join one:
 
-- a sub-agent, where the client says so, or where the trajectory waits for a tool that was given this very text;
+- a sub-agent, if the client says so, or if the trajectory waits for a tool whose arguments contain this exact text;
 - a compacted history that quotes an answer of the trajectory and has its system messages and tools;
-- an auxiliary call beside a running call about the same words, where one of the two has tools;
+- an auxiliary call beside a running call about the same words, if one of the two has tools;
 - the calls after an auxiliary call with which the session began: a title, requested first (opencode does this).
 
 The judge sees the path to a trajectory's last main leaf, so a second task in the same trajectory would hide the first.
-Which calls are auxiliary is settled when the trajectory ends (`recorder.messages.call_tree`).
+Which calls are auxiliary is decided when the trajectory ends (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
 
-MOST_TITLE_CHARS = 200  # of an auxiliary answer: a longer one may be work that is continued
+MOST_TITLE_CHARS = 200  # of an auxiliary answer; a longer answer may be work that continues
 LOOKED_AT = 4  # newest open trajectories of a session that a conversation of unknown lineage may join
 
 
@@ -62,7 +61,7 @@ class SessionCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionPosition:
-    """Where a call of a session belongs; without a trajectory, to a new one of the session."""
+    """The trajectory of a call in a session; without one, the call begins a new trajectory of the session."""
 
     confidence: Confidence = Confidence.STATED
     trajectory_id: str | None = None
@@ -131,8 +130,9 @@ def _tasks(one: RecordedAnswer) -> list[str]:
 
 
 def _compacted(ex: Executor, call: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
-    """The trajectory that this conversation summarizes: it quotes one of its answers and has the same system messages
-    and tools.
+    """Return the trajectory that this conversation summarizes, or None.
+
+    The conversation quotes one of its answers, and has the same system messages and tools.
     """
     for one in said:
         if one.tools != call.tools or not lineage.is_quoted(message_text(one.answer), call.messages):
@@ -145,10 +145,10 @@ def _compacted(ex: Executor, call: SessionCall, said: Iterable[RecordedAnswer]) 
 
 
 def _after_auxiliary_call(ex: Executor, call: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
-    """The trajectory that holds one short answer without tools, to another system message, about the words that this
-    one begins with.
+    """Return the trajectory that began with an auxiliary call for this conversation, or None.
 
-    An answer that is used later was not auxiliary: a plan comes back in the work.
+    It has one short answer without tools, to another system message, about this conversation's first words. An answer
+    that the conversation uses, such as a plan, was not auxiliary.
     """
     words = lineage.first_user_text(call.messages)
     if call.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
@@ -172,7 +172,7 @@ def _after_auxiliary_call(ex: Executor, call: SessionCall, said: Sequence[Record
 def find_concurrent_parent(
     running: Iterable[RecordedCall], call: SessionCall, request: RecordedRequest
 ) -> TrajectoryRef | None:
-    """The trajectory of a running call to which this call is auxiliary, or is the main thread."""
+    """Return the trajectory of a running call, if this call is auxiliary to it or is its main thread, or None."""
     words = lineage.first_user_text(call.messages)
     for turn in running:
         ref = turn.attribution.trajectory
@@ -182,7 +182,7 @@ def find_concurrent_parent(
             continue
         other = lineage.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
-        if not same_words:  # an auxiliary call gives its instruction before the words that it is about
+        if not same_words:  # an auxiliary call has its instruction before the words that it is about
             has_tools = bool(request.tools)
             work, auxiliary = (words, turn.request.messages) if has_tools else (other, call.messages)
             same_words = lineage.is_about(work, auxiliary)

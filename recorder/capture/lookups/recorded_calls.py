@@ -1,4 +1,4 @@
-"""Query recorded calls where the cache does not help: issued ids, sampled answers, block hashes, trajectories.
+"""Query recorded calls that are not cached: issued ids, sampled answers, block hashes, trajectories.
 
 Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`recorder.messages.lineage`), caching
 (`recorder.capture.cache`).
@@ -30,17 +30,17 @@ class KnownTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class IssuedId:
-    """The choice and trajectory that an id issued by Hone stands for."""
+    """The choice and trajectory for which Hone issued an id."""
 
     choice: ParentCall
     trajectory_id: str
     made_by: str  # the trajectory's owner
-    hinted: bool = False  # its call was placed by a hint alone
+    hinted: bool = False  # only a hint assigned its call to the trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTrajectories:
-    """A session's trajectories as stored, the newest first, and where among them a conversation continues."""
+    """A session's stored trajectories, the newest first, and the matches of a conversation in them."""
 
     ids: Sequence[str]
     open_ids: Sequence[str]
@@ -48,7 +48,7 @@ class SessionTrajectories:
 
 
 def find_trajectory(ex: Executor, trajectory_id: str) -> KnownTrajectory | None:
-    """A trajectory by its id."""
+    """Return a trajectory by its id, or None."""
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
         group_pin = row[16] if row[14] is not None or row[15] is not None else None
         version = row[10] or group_pin
@@ -58,7 +58,7 @@ def find_trajectory(ex: Executor, trajectory_id: str) -> KnownTrajectory | None:
 
 
 def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, IssuedId]:
-    """For each id that Hone issued exactly once, what it stands for."""
+    """Return the choice and trajectory of each id that Hone issued exactly once."""
     rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
     return {
         row[0]: IssuedId(ParentCall(row[2], row[3]), row[4], row[6] or "", row[5] == Confidence.HINT)
@@ -68,7 +68,7 @@ def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[s
 
 
 def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: KeyAccess) -> list[Match]:
-    """The caller's own sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
+    """Return the caller's sampled choices at the first of `ends` with any, the newest first, at most `MOST_EQUAL`."""
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
         rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
@@ -81,10 +81,9 @@ def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], w
 def find_sampled_before(
     ex: Executor, project_id: str, turns: Sequence[ConversationAnswer], whose: KeyAccess
 ) -> list[Match]:
-    """The caller's own sampled choices at the first of some assistant messages that has any, verbatim or as a client
-    retold it.
+    """Return the caller's sampled choices at the first of some assistant messages with any, verbatim or as edited.
 
-    A text that equals one choice's may be another's with its white space trimmed, so both are returned.
+    A text that equals one choice may also be another choice with its white space trimmed, so both are returned.
     """
     for turn in turns:
         found = find_deepest_sampled(ex, project_id, [turn.node], whose)
@@ -98,7 +97,7 @@ def find_sampled_before(
 def find_retold_in(
     ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], whose: KeyAccess
 ) -> list[Match]:
-    """The sampled choices of some trajectories that an assistant message retells in a client's form."""
+    """Return the sampled choices of some trajectories that an assistant message repeats in a client's form."""
     return _retold(ex, project_id, turn, whose, among=trajectory_ids)
 
 
@@ -111,8 +110,9 @@ def _retold(
     grown: bool = True,
     among: Collection[str] | None = None,
 ) -> list[Match]:
-    """The choices sampled for the very conversation before an assistant message that repeats them with other white
-    space at their ends; if there are none, the longest that it begins with (`grown`).
+    """Return the choices sampled after exactly the same messages, which an assistant message repeats in another form.
+
+    The form differs by white space at its ends; without such a choice, the longest that it begins with (`grown`).
     """
     if turn.before is None:
         return []
@@ -140,7 +140,7 @@ def _match(row: Row) -> Match:
 
 
 def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:
-    """The sampled choice of a trajectory, or of one that it continues, at the first of `ends` that has one."""
+    """Return the sampled choice of a trajectory, or of one that it continues, at the first of `ends` with one."""
     home: str | None = trajectory_id if ends else None
     while home is not None:
         matches: dict[bytes, list[Match]] = {}
@@ -162,8 +162,9 @@ def find_session_trajectories(
     told: Sequence[ConversationAnswer],
     whose: KeyAccess,
 ) -> SessionTrajectories:
-    """The caller's own trajectories of a session, at most `MOST_RUNS + 1`, and where among them a conversation
-    continues: the deepest answer that it repeats verbatim, or its last one as a client retold it.
+    """Return the caller's trajectories of a session, at most `MOST_RUNS + 1`, and a conversation's matches in them.
+
+    A match is the deepest answer that the conversation repeats verbatim, or its last one in a client's form.
     """
     runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
     ids = [row[0] for row in runs]
@@ -179,7 +180,7 @@ def find_session_trajectories(
 
 
 def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[lineage.RecordedAnswer]:
-    """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
+    """Return the answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
     rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
     return [
         lineage.RecordedAnswer(
@@ -195,14 +196,14 @@ def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[lineage
 
 
 def first_messages(ex: Executor, call_id: str) -> list[Message]:
-    """The first messages of a call's request."""
+    """Return the first messages of a call's request."""
     return [json.loads(row[0]) for row in ex.all(sql.BEGINNING, call=call_id)]
 
 
 def block_hashes_of(ex: Executor, parent: ParentCall) -> bytes:
-    """The hashes of all blocks of a sampled choice's prompt and ids; empty where they are not known."""
+    """Return the hashes of all blocks of a sampled choice's prompt and ids; empty if they are not known."""
     calls = ex.all(sql.HASHES_UP, call=parent.call_id)
-    if not calls or calls[-1][3]:  # the first call of the chain shares with one that is gone
+    if not calls or calls[-1][3]:  # the first call of the chain shares ids with a deleted call
         return b""
     ended = {(row[0], row[1]): row[2] or b"" for row in ex.all(sql.CHOICE_HASHES, ids=[row[0] for row in calls])}
     hashes, above = b"", b""

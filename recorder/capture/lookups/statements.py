@@ -14,16 +14,15 @@ from recorder.store.schema import calls, choices, groups, issued, nodes, tool_ca
 from recorder.store.sql import now
 from recorder.store.statement import Statement, equals_literal, json_as_text
 
-AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
+AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was issued twice is no evidence
 
 _child = calls.alias("child")
 
 
 def _own() -> ColumnElement[bool]:
-    """The condition of `KeyAccess.owns`, in the query, so that another key's thousand equal trajectories do not fill a
-    limit.
+    """The condition of `KeyAccess.owns` in a query, so that equal trajectories of other keys do not fill a limit.
 
-    Shadow answers are never found: no agent has seen them, so no call continues them.
+    Shadow answers are never matched: no agent has seen them, so no call continues them.
     """
     key = bindparam("whose", type_=Text)
     made_by = trajectories.c.made_by
@@ -31,7 +30,7 @@ def _own() -> ColumnElement[bool]:
     return and_(own, ~equals_literal(trajectories.c.origin, "shadow"))
 
 
-# --- trajectories, by where they are and by id
+# --- trajectories, by address and by id
 
 _PLACED = (
     trajectories.c.id,
@@ -65,10 +64,10 @@ AT_ADDRESSES: Final = Statement(
 )
 BY_IDS: Final = Statement(_placed.where(trajectories.c.id.in_(bindparam("ids", expanding=True))))
 
-# --- what was issued, and what was sampled
+# --- issued ids and sampled choices
 
-# A trajectory that ended only because it was idle may continue: for attribution it counts as open for a
-# while. Otherwise an equal open one would be certain to own its user's next message.
+# A trajectory that ended only because it was idle may continue, so attribution counts it as open for a while. Otherwise
+# an equal open trajectory would get its user's next message with certainty.
 WARM_S: Final = 900.0
 _warm_s: ColumnElement[float] = literal_column(str(WARM_S))
 
@@ -103,7 +102,7 @@ SAMPLED_NODES: Final = Statement(
     select(choices.c.node_id).where(choices.c.node_id.in_(bindparam("nodes", expanding=True))).distinct()
 )
 # The newest sampled choices at a node: if thousands of trajectories are equal so far, not all are read.
-# The project is selected, not a condition: node ids are its own, and SQLite would scan its calls instead of the node's.
+# The project is a column, not a condition: node ids differ by project, and SQLite would scan all calls of the project.
 MOST_EQUAL: Final = 256
 SAMPLED_LEAVES: Final = Statement(
     select(
@@ -155,15 +154,15 @@ _answers_to = (
 ANSWERS_TO: Final = Statement(
     _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
 )
-# The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
-# thousands of other trajectories may have been: this one's calls are few.
+# The sampled choices of one trajectory at some nodes. `coalesce` prevents SQLite from starting with the nodes, which
+# thousands of trajectories may share; the calls of one trajectory are few.
 LEAVES_IN: Final = Statement(
     select(
         choices.c.node_id,
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
-        literal_column("'open'"),  # one trajectory's state decides nothing
+        literal_column("'open'"),  # with one trajectory the state does not matter
         _continued.label("continued"),
         calls.c.started_at,
     )
@@ -173,7 +172,7 @@ LEAVES_IN: Final = Statement(
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )
 )
-# A session's newest trajectories. `coalesce` keeps SQLite from scanning all trajectories, newest first, for enough.
+# A session's newest trajectories. `coalesce` prevents SQLite from scanning all trajectories, newest first.
 MOST_RUNS: Final = 64
 SESSION_RUNS: Final = Statement(
     select(trajectories.c.id, _state())
@@ -187,7 +186,7 @@ SESSION_RUNS: Final = Statement(
     .limit(literal_column(str(MOST_RUNS + 1)))
     .offset(literal_column("0"))
 )
-# As LEAVES_IN, for several trajectories, whose states count.
+# As LEAVES_IN, for several trajectories with their states.
 LEAVES_AMONG: Final = Statement(
     select(
         choices.c.node_id,
@@ -205,7 +204,7 @@ LEAVES_AMONG: Final = Statement(
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )
 )
-# The newest answers of some trajectories, each with what it answered.
+# The newest answers of some trajectories, each with the message that it answered.
 _asked = nodes.alias("asked")
 _answered = nodes.alias("answered")
 MOST_ANSWERS: Final = 32
@@ -246,8 +245,8 @@ _prompt = _bottom.union_all(
 BEGINNING: Final = Statement(
     select(json_as_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
 )
-# Models' requests for a tool with these arguments, since a call's id, in calls that count and are not continued, and
-# that no tool call has answered. A request's trajectory may have moved to a continuation: it is selected, no condition.
+# Models' requests for a tool with these arguments that no tool call has answered, since a call's id, in main calls that
+# are not continued. The trajectory is a column and not a condition, because it may have moved to a continuation.
 _by_tool = tool_calls.alias("by_tool")
 TOOL_REQUESTS: Final = Statement(
     select(
@@ -285,7 +284,7 @@ TOOL_REQUESTS: Final = Statement(
 )
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 
-# A call's block hashes and those of the calls they continue, nearest first.
+# The block hashes of a call and of the calls that it continues, nearest first.
 _up_call = (
     select(
         calls.c.id,
@@ -322,7 +321,7 @@ CHOICE_HASHES: Final = Statement(
     )
 )
 
-# A call's ids and those of the calls that it shares ids with, nearest first.
+# The token ids of a call and of the calls that it shares ids with, nearest first.
 _PROMPT = (calls.c.id, calls.c.parent_call_id, calls.c.parent_choice, calls.c.prompt_shared)
 _ids_call = (
     select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, literal_column("0").label("height"))

@@ -1,7 +1,6 @@
-"""The exact tokens of a sampled choice and of all before it, so that a proxy can send the next call with the same
-tokens.
+"""Token histories: the exact tokens up to a sampled choice, so that the next call can be sent with the same tokens.
 
-Owns: the content of such a history, the bounded cache of recent ones, and loading one from the store. Refuses: deciding
+Owns: the content of a history, the bounded cache of recent ones, and loading one from the store. Refuses: deciding
 whether a call may be sent with it (the proxy does), and reading more than one chain of calls.
 """
 
@@ -21,7 +20,7 @@ from recorder.store.write_backends import Executor, Row
 
 @dataclass(frozen=True, slots=True)
 class TokenHistory:
-    """A sampled choice with its prompt. What is redacted or was never known is None."""
+    """A sampled choice with its prompt. Redacted and unknown values are None."""
 
     prompt: bytes | None  # packed ids
     sampled: bytes | None  # packed ids
@@ -29,24 +28,24 @@ class TokenHistory:
     finish_reason: str | None
     base_fingerprint: str | None
     meta: Mapping[str, Any]  # the call's `response_meta`
-    extras: Mapping[str, Any]  # what the choice holds besides its message: reasoning …
-    stop_reason: int | str | None  # a stop string or stop token of the caller's that ended it
-    alone: bool  # no other choice of the call says the same
+    extras: Mapping[str, Any]  # the choice's fields besides its message: reasoning …
+    stop_reason: int | str | None  # the caller's stop string or stop token that ended it
+    alone: bool  # no other choice of the call has the same message
 
     def ids(self) -> array[int]:
-        """Prompt and sampled ids as one sequence; empty where either is not known."""
+        """Return prompt and sampled ids as one sequence; empty if either is unknown."""
         if not self.prompt or not self.sampled:
             return array("i")
         return tokens.unpack_ids(self.prompt + self.sampled)
 
     @property
     def size_bytes(self) -> int:
-        """What keeping it costs, roughly."""
+        """The approximate size in memory."""
         return len(self.prompt or b"") + len(self.sampled or b"") + 1024
 
 
 class RecentTokenHistories:
-    """The pasts of the newest choices, at most `max_bytes` of them; with 0 it keeps none."""
+    """The histories of the newest choices, at most `max_bytes` in all; 0: none."""
 
     def __init__(self, max_bytes: int = 0) -> None:
         self.max_bytes = max_bytes
@@ -57,14 +56,14 @@ class RecentTokenHistories:
         return len(self._pasts)
 
     def get(self, choice: ParentCall) -> TokenHistory | None:
-        """The past of a choice, which is now the newest; None where it is not kept."""
+        """Return the history of a choice and make it the newest; None if it is not cached."""
         past = self._pasts.pop(choice, None)
         if past is not None:
             self._pasts[choice] = past
         return past
 
     def put(self, choice: ParentCall, past: TokenHistory) -> None:
-        """Keep a past; the oldest go where there is no room."""
+        """Cache a history; drop the oldest if there is no room."""
         self.drop(choice)
         self._pasts[choice] = past
         self._held += past.size_bytes
@@ -72,18 +71,18 @@ class RecentTokenHistories:
             self.drop(next(iter(self._pasts)))
 
     def forget(self) -> None:
-        """Keep none of those that are kept: some may have been deleted."""
+        """Drop all histories, because some may have been deleted."""
         self._pasts.clear()
         self._held = 0
 
     def drop(self, choice: ParentCall) -> None:
-        """Remove an entry: a call continues it, and a second one rarely does."""
+        """Drop the history of a choice that a call continues: a second call rarely does."""
         past = self._pasts.pop(choice, None)
         self._held -= past.size_bytes if past is not None else 0
 
 
 def load_token_history(ex: Executor, choice: ParentCall) -> TokenHistory | None:
-    """The past of a choice from the store; None where there is no such choice. Raises CorruptRecord."""
+    """Load the history of a choice, or None if the choice does not exist. Raises CorruptRecord."""
     chain = ex.all(sql.PROMPTS_UP, call=choice.call_id)
     if not chain:
         return None
@@ -108,23 +107,23 @@ def token_history(
     index: int,
     nodes: Sequence[bytes | None],
 ) -> TokenHistory:
-    """The past of choice `index` of a call, from columns of its row and of the choice's; `nodes` are all choices'."""
+    """Build the history of choice `index` of a call from the rows' columns; `nodes` are those of all choices."""
     stopped = meta.get("stop_reasons", {}).get(str(index))
     extras = choice_extras(meta, index)
     return TokenHistory(prompt, ids, node, finish, base, meta, extras, stopped, alone=nodes.count(node) == 1)
 
 
 def parse_response_meta(stored: str | None) -> Mapping[str, Any]:
-    """A call's `response_meta`, from the text that is stored."""
+    """Parse a call's stored `response_meta`."""
     return dict(json.loads(stored)) if stored else {}
 
 
 def _prompt(chain: Sequence[Row], sampled: Mapping[tuple[str, int], bytes | None]) -> bytes | None:
-    """The packed prompt of the first call of a chain, assembled from those that it shares ids with."""
+    """Assemble the packed prompt of the first call of a chain from the calls that it shares ids with."""
     prompt: array[int] | None = None
     for _, parent_id, parent_choice, shared, delta, length in reversed(chain):
         if length is None or delta is None or (shared and prompt is None):
-            return None  # it has no ids, or shares some with a call that is gone
+            return None  # it has no ids, or shares ids with a deleted call
         above = prompt + tokens.unpack_ids(sampled.get((parent_id, parent_choice or 0)) or b"") if prompt else None
         prompt = tokens.join_ids(above, shared or 0, delta, length)
     return tokens.pack_ids(prompt) if prompt is not None else None

@@ -1,15 +1,11 @@
-"""Invariants of calls and choices: none stays open behind a dead process, each is in its trajectory's tree, and
-trainable choices are complete and finite.
+"""Invariants of calls, choices, messages, blobs and stored prompts.
 
-Refuses: how prompts are stored (`recorder.maintenance.integrity.calls`).
+Owns: no call stays open after its process has ended; each call is in its trajectory's tree; trainable choices are
+complete and finite; every reference has its row and every row is referenced; prompts resolve, and their block hashes
+match their token ids. Refuses: removing unused rows. A deletion removes them in its own transaction
+(`recorder.maintenance.dependents`), so an unused row is a fault.
 
-Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
-of differences resolves, and block hashes match the token ids.
-
-Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
-unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.
-
-Calls are read in the order of their ids, which is the order of their times, so a prompt's parent was mostly just read.
+Calls are read in the order of their ids, which is the order of their times. So a prompt's parent is usually cached.
 """
 
 from __future__ import annotations
@@ -30,8 +26,8 @@ from recorder.states import TERMINAL_TRAJECTORY, CallState, TrajectoryState
 from recorder.store.schema import blobs, calls, choices, leases, node_blobs, nodes, projects, said, trajectories
 from recorder.store.sql import now
 
-_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep ends what a dead process left"
-_NEVER_TRAIN: Final = "do not train on it: delete the trajectory with `hone delete`, and report how it came about"
+_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep ends the calls of dead processes"
+_NEVER_TRAIN: Final = "do not train on it: delete the trajectory with `hone delete`, and report how this happened"
 _DAMAGED: Final = "restore the store from a backup, or delete the trajectory with `hone delete`"
 
 _parent = calls.alias("parent")
@@ -98,7 +94,7 @@ async def every_parent_is_there(look: CheckReader) -> Violations:
 
 
 async def what_may_be_trained_on_is_whole(look: CheckReader) -> Violations:
-    """Every trainable choice has as many finite logprobs as token ids, and every other one has a reason."""
+    """Every trainable choice has as many finite logprobs as token ids, and every other choice has a reason."""
     query = select(choices, choices.c["index"].label("choice"), calls.c.state).join(
         calls, calls.c.id == choices.c.call_id
     )
@@ -110,21 +106,21 @@ async def what_may_be_trained_on_is_whole(look: CheckReader) -> Violations:
 
 def _wrong_with(row: Row[Any]) -> str | None:
     if not row.trainable:
-        return None if row.untrainable_reason else "it may not be trained on, and has no reason"
+        return None if row.untrainable_reason else "it is not trainable, but has no reason"
     if row.state != CallState.COMPLETE:
-        return f"it may be trained on, but its call is {row.state}"
+        return f"it is trainable, but its call is {row.state}"
     if not row.token_ids or row.logprobs is None:
-        return "it may be trained on, but has no token ids or no logprobs"
+        return "it is trainable, but has no token ids or no logprobs"
     try:
         ids, logprobs = tokens.unpack_ids(row.token_ids), tokens.unpack_logprobs(row.logprobs)
     except CorruptRecord as e:
-        return f"it may be trained on, but is damaged: {e}"
+        return f"it is trainable, but damaged: {e}"
     if len(ids) != len(logprobs):
-        return f"it may be trained on, but has {len(ids)} token ids and {len(logprobs)} logprobs"
-    return None if all(map(math.isfinite, logprobs)) else "it may be trained on, but has a logprob that is not finite"
+        return f"it is trainable, but has {len(ids)} token ids and {len(logprobs)} logprobs"
+    return None if all(map(math.isfinite, logprobs)) else "it is trainable, but has a logprob that is not finite"
 
 
-_LEFT_OVER: Final = "nothing uses it and it takes space: please report how it came about"
+_LEFT_OVER: Final = "nothing uses it, but it takes space: please report how this happened"
 _BLOBS: Final = (calls.c.tools_blob_id, calls.c.format_blob_id, calls.c.request_blob_id)
 _NEEDS_BLOB: Final = (*_BLOBS, node_blobs.c.blob_id)
 
@@ -152,7 +148,7 @@ async def blobs_that_are_referred_to_exist(look: CheckReader) -> Violations:
 
 
 async def _dangling(look: CheckReader, column: Column[Any], to: Table, key: Column[Any]) -> Any:
-    """The keys of the rows whose `column` names a row of `to` that does not exist."""
+    """Yield the keys of the rows whose `column` refers to a missing row of `to`."""
     missing = ~exists().where(_other(to).c.id == column).correlate(column.table)
     query = select(key).where(column.is_not(None), missing)
     if column.table is choices:
@@ -174,7 +170,7 @@ async def what_is_searched_was_said_in_a_call(look: CheckReader) -> Violations:
     shares = exists().where(run.id == said.c.call_id, run.id == said.c.trajectory_id, run.leaf_call_id.is_not(None))
     async for row in look.find(select(said.c.call_id).where(~there, ~shares), said.c.id):
         why = "it is in the search index, but its call does not exist or belongs to another trajectory"
-        yield Violation("call", row[0], why, "a deletion should have removed it: please report how it came about")
+        yield Violation("call", row[0], why, "a deletion should have removed it: please report how this happened")
 
 
 async def every_message_is_needed(look: CheckReader) -> Violations:
@@ -200,7 +196,7 @@ def _shown(id_: bytes | str) -> str:
     return id_.hex() if isinstance(id_, bytes) else id_
 
 
-_KEPT: Final = 256  # prompts: 32 MiB where each is of 32k ids
+_KEPT: Final = 256  # prompts: 32 MiB if each has 32k ids
 _DAMAGED_PROMPT: Final = (
     "restore the store from a backup, or delete the trajectory with `hone delete`: its tokens are not exact"
 )
@@ -217,7 +213,7 @@ _COLUMNS: Final = (
 
 
 async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violations:
-    """Every prompt can be assembled from its differences, and its hashes match its token ids."""
+    """Every stored prompt can be assembled, and its hashes match its token ids."""
     prompts = _Prompts(look, {row.id: row.node_key for row in await look.rows(select(projects))})
     async for page in look.pages(select(*_COLUMNS).where(calls.c.prompt_len.is_not(None)), calls.c.id):
         sampled = await prompts.choices_of([row.id for row in page])
@@ -229,7 +225,7 @@ async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violation
 
 
 class _Prompts:
-    """Assembled prompts, the newest of them cached."""
+    """Assembles prompts, and caches the newest."""
 
     def __init__(self, look: CheckReader, keys: dict[str, bytes]) -> None:
         self._look = look
@@ -244,7 +240,7 @@ class _Prompts:
         return found
 
     async def compare(self, row: Row[Any], sampled: dict[int, Row[Any]]) -> None:
-        """Raises CorruptRecord where the prompt does not resolve, or a hash is another's."""
+        """Raise CorruptRecord if the prompt cannot be assembled, or a hash does not match."""
         prompt = tokens.pack_ids(await self._prompt(row))
         seed = tokens.chain_seed(self._keys[row.project_id])
         hashes = tokens.block_hashes(prompt, seed)
@@ -259,7 +255,7 @@ class _Prompts:
         while chain[-1].prompt_shared and self._known.get(chain[-1].parent_call_id) is None:
             chain.append(await self._parent(chain[-1]))
             if chain[-1].id in {one.id for one in chain[:-1]}:
-                raise CorruptRecord("its prompt is a difference to itself")
+                raise CorruptRecord("its prompt is stored as a difference to itself")
         for one in reversed(chain):
             self._known.put(one.id, await self._joined(one))
         return self._known.get(row.id) or array("i")

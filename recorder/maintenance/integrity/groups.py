@@ -58,7 +58,7 @@ async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
 
 
 async def scored_groups_have_their_score(look: CheckReader) -> Violations:
-    """A group that is scored, or further, points at a score of its own."""
+    """A group that is scored or in a later state has a current score of its own."""
     own = exists().where(scores.c.id == groups.c.current_score_id, scores.c.group_id == groups.c.id)
     demanded = or_(groups.c.state.in_(_SCORED), groups.c.current_score_id.is_not(None))
     query = select(groups.c.id, groups.c.state).where(demanded, ~own)
@@ -87,7 +87,7 @@ async def excluded_groups_say_why(look: CheckReader) -> Violations:
     )
     query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~has_reason)
     async for row in look.find(query, groups.c.id):
-        what = f"it is excluded as {row.reason}, but the ledger has no such row" if row.reason else "it has no reason"
+        what = f"it is excluded as {row.reason}, but not in the ledger" if row.reason else "it has no reason"
         yield Violation("group", row.id, f"excluded: {what}" if not row.reason else what, _REPORT)
 
 
@@ -191,7 +191,7 @@ async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
 
 
 async def _line(look: CheckReader) -> set[str]:
-    """Ids of the live versions and their ancestors, of every alias."""
+    """Return the ids of the live versions and their ancestors, of every alias."""
     live = await look.rows(select(aliases.c.live_version_id).where(aliases.c.live_version_id.is_not(None)))
     return {row.id for (version_id,) in live for row in await look.rows(ancestry_ages(version_id))}
 
@@ -204,7 +204,7 @@ async def _taught(look: CheckReader) -> AsyncIterator[str]:
 
 
 def _used(what: Any) -> Select[Any]:
-    """What finished steps used, each with the version that the step made and its state."""
+    """The query for what finished steps used, each with the step's version and its state."""
     return (
         select(what, steps.c.version_id, versions.c.state)
         .select_from(steps)

@@ -1,7 +1,7 @@
-"""The list of invariants, in the order in which they are checked, and checking all of them. Refuses: printing.
+"""The list of invariants, in the order of checking, and the check of all of them. Refuses: printing.
 
 A store in use changes between two reads of a check. So a check that fails runs a second time, and only violations that
-both found are reported.
+both runs found are reported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CheckResult:
 async def check_store(
     store: Store, data: Path, heard: Callable[[CheckResult], None] = lambda _: None
 ) -> list[CheckResult]:
-    """Check every invariant; `heard` is called with each result."""
+    """Check every invariant; call `heard` with each result."""
     done = []
     for check in CHECKS:
         done.append(await _checked(check, store, data))

@@ -1,9 +1,9 @@
-"""How a check reads the store: in pages, each one short read, and the form of a violation.
+"""How a check reads the store (in pages, each a short read), and the form of a violation.
 
 Refuses: the invariants themselves.
 
-Each read is one page, because a read of several seconds keeps SQLite's log from being emptied. So the pages of a store
-in use are of different moments; for that reason `recorder.maintenance.integrity.invariants` checks twice.
+Each read is one page, because a read of several seconds prevents SQLite's checkpoints. So the pages of a store in use
+show different moments; for that reason `recorder.maintenance.integrity.invariants` checks twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Row, Select, select
 
 from recorder.store.database import Store
 
-PAGE: Final = 500  # rows of the table that a check walks, a read
+PAGE: Final = 500  # rows per read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class CheckReader:
         self._store = store
 
     async def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """All rows of a query that finds few."""
+        """Return all rows of a query with few rows."""
         async with self._store.read() as conn:
             return list(await conn.execute(query))
 
     async def pages(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Sequence[Row[Any]]]:
-        """The rows of a query, by pages of the table whose unique `key` it scans, in that key's order."""
+        """Yield the rows of a query in pages, in the order of the unique `key` of the table that it scans."""
         last: object = None
         while True:
             page = select(key).order_by(key).limit(PAGE)
@@ -60,7 +60,7 @@ class CheckReader:
             yield await self.rows(query.where(key >= first, key <= last).order_by(key))
 
     async def find(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Row[Any]]:
-        """`pages`, row by row."""
+        """Yield the rows of `pages` one by one."""
         async for page in self.pages(query, key):
             for row in page:
                 yield row

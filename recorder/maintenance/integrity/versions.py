@@ -1,5 +1,5 @@
-"""Invariants of versions, steps and adapters: one line of accepted versions, pointers that agree with states, nothing
-half made, and exactly the published adapter folders on disk.
+"""Invariants of versions, steps and adapters: one line of accepted versions, pointers that agree with states, no
+unfinished versions without a step, and exactly the published adapter folders on disk.
 
 Refuses: what was trained on (`recorder.maintenance.integrity.groups`), and an adapter's content, which its loader
 checks.
@@ -24,13 +24,13 @@ from recorder.store.sql import now
 
 _POINTERS: Final = {VersionState.LIVE: aliases.c.live_version_id, VersionState.CANARY: aliases.c.canary_version_id}
 _MADE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.LIVE, VersionState.RETIRED)
-_LEARN: Final = "start `hone learn` or `hone up`: a trainer takes over the alias and abandons the step of a dead one"
+_LEARN: Final = "start `hone learn` or `hone up`: a trainer takes over the alias and abandons a dead trainer's step"
 _BY_HAND: Final = "make a version live by hand: `hone versions` lists them, `hone promote NAME@N` moves the alias"
-_REPORT: Final = "please report it with `hone versions` and `hone ledger`; go back with `hone rollback` if need be"
+_REPORT: Final = "please report it with `hone versions` and `hone ledger`; go back with `hone rollback` if needed"
 
 
 async def aliases_point_at_the_versions_that_say_so(look: CheckReader) -> Violations:
-    """The version that an alias points at as live or canary is in that state, and no other version of it is."""
+    """An alias's live and canary versions are in that state, and no other version of the alias is."""
     for state, pointer in _POINTERS.items():
         found = versions.c.alias_id == aliases.c.id, versions.c.id == pointer, versions.c.state == state
         needed = pointer.is_not(None) if state is VersionState.CANARY else literal(True)
@@ -60,7 +60,7 @@ async def one_version_at_a_time_waits_for_its_decision(look: CheckReader) -> Vio
     count = Counter([row.alias_id async for row in look.find(query, versions.c.id)])
     for alias_id, number in count.items():
         if number > 1:
-            yield Violation("alias", alias_id, f"{number} of its versions are undecided at the same time", _REPORT)
+            yield Violation("alias", alias_id, f"{number} of its versions are undecided at once", _REPORT)
 
 
 async def what_the_gate_accepted_came_from_the_version_it_replaced(look: CheckReader) -> Violations:

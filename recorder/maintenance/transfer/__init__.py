@@ -1,6 +1,5 @@
 """Copies of a whole store: into another database (`hone db copy`) or into a file beside it (`hone db backup`).
 
-Others import `recorder.maintenance.transfer.store_copy`, `recorder.maintenance.transfer.target` and
-`recorder.maintenance.transfer.store_copy`. Refuses: the meaning of a table, migrations (`recorder.store.bootstrap`), and
-files other than the database.
+Others import `recorder.maintenance.transfer.store_copy` and `recorder.maintenance.transfer.target`. Refuses: the
+meaning of a table, migrations (`recorder.store.bootstrap`), and files other than the database.
 """

@@ -1,17 +1,12 @@
-"""Copy a whole store into another database, SQLite or PostgreSQL, and compare both afterwards.
+"""Copy a store: into another database with a comparison of both, or SQLite's file into a backup.
 
-Owns: the order of the work, when a copy is complete, and refusing while programs of Hone have the store open. Refuses:
-which database may be the target (`recorder.maintenance.transfer.target`), other files of the data folder, and stopping
-programs.
+Owns: the order of the work, when a copy is complete, and refusing to copy a store into another database while programs
+of Hone have it open. A backup is a new file, readable by its owner only, checked, and complete or absent; it works
+while the store is in use and for every version of the schema. Refuses: which database may be the target
+(`recorder.maintenance.transfer.target`), other files of the data folder, and stopping programs.
 
-Each page of rows is one transaction that also notes its position, so a killed copy resumes from there. At the end every
-table is read once more on both sides. A table that was copied earlier and differs now, because the source was used
-meanwhile, is emptied and copied once more.
-
-Copy a SQLite store's file while it is in use, or name the command for databases that have tools of their own.
-
-Owns: the copy: a new file, private to its owner, checked, and complete or absent. Refuses: other files of the data
-folder, and the schema: stores of older and newer versions of Hone are backed up as well.
+A copy writes each page of rows in one transaction together with its position, so an interrupted copy resumes there. At
+the end both sides of every table are read again. If the source changed meanwhile, a resumed copy starts over once.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ from recorder.store.statement import insert_values
 
 
 async def list_store_holders(store: Store) -> list[str]:
-    """What is held in a store, of all projects, but by processes of this machine that are gone."""
+    """Return the names of the valid leases of all projects, except those of dead processes of this machine."""
     held = (leases.c.lease_owner.is_not(None), leases.c.lease_expires_at > now())
     query = select(leases.c.name, leases.c.lease_owner).where(*held).order_by(leases.c.name)
     async with store.read() as conn:
@@ -64,7 +59,7 @@ async def list_store_holders(store: Store) -> list[str]:
 
 
 async def refuse_in_use(store: Store) -> None:
-    """Raise Conflict where a program of Hone's uses the store, or did so a moment ago on another machine."""
+    """Raise Conflict if a program of Hone uses the store, or did so a moment ago on another machine."""
     held = await list_store_holders(store)
     if held:
         raise Conflict(
@@ -98,7 +93,7 @@ class TableCopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A complete copy. `resumed`: an earlier run had begun it; `anew`: it started over, since rows had changed."""
+    """A complete copy. `resumed`: an earlier command began it. `anew`: it started over, because rows had changed."""
 
     tables: list[TableCopyResult]
     resumed: bool
@@ -106,15 +101,15 @@ class CopyResult:
 
     @property
     def rows(self) -> int:
-        """Of all tables."""
+        """The number of rows of all tables."""
         return sum(table.rows for table in self.tables)
 
 
 async def copy_store(
     source: Store, target: Store, heard: Callable[[CopyProgress], None] = lambda _: None
 ) -> CopyResult:
-    """Copy everything. Raises Conflict where the source is in use or the target is not empty, StoreError where they
-    differ in the end."""
+    """Copy everything. Raises Conflict if the source is in use or the target is not empty, StoreError if they differ in
+    the end."""
     await refuse_in_use(source)
     resumed = await goal.begin_copy(source, target)
     await _copy(source, target, heard)
@@ -184,7 +179,7 @@ async def _verified(source: Store, target: Store, heard: Callable[[CopyProgress]
 
 
 async def _both(one: Coroutine[Any, Any, Digest], other: Coroutine[Any, Any, Digest]) -> tuple[Digest, Digest]:
-    """Both at once: while one database reads, the rows of the other are hashed. No fault leaves one behind."""
+    """Run both concurrently: while one database reads, the rows of the other are hashed. An error cancels both."""
     beside = asyncio.ensure_future(other)
     try:
         return await one, await beside
@@ -207,7 +202,7 @@ async def _count(store: Store, table: Table) -> int:
         return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-PAGES: Final = 4096  # a step: 16 MiB
+PAGES: Final = 4096  # pages per step: 16 MiB
 _SNAPSHOT: Final = "SELECT count(*) FROM sqlite_master"  # SQLite takes it at the first read
 
 
@@ -220,10 +215,10 @@ class BackupResult:
 
 
 def back_up(source: Path, file: Path, report: Callable[[int, int], None] = lambda *_: None) -> BackupResult:
-    """Copy SQLite's file at one moment; `report` is called with the number of copied pages and of all pages.
+    """Copy SQLite's file at one moment; call `report` with the number of copied pages and of all pages.
 
-    One snapshot is read from the first page to the last, because under steady writing the copy would otherwise restart
-    for ever. Until it is done SQLite's log grows. Raises StoreError if `file` exists or the copy fails its check.
+    One snapshot is read from the first page to the last; otherwise steady writes would restart the copy again and
+    again. SQLite's WAL grows until the copy is done. Raises StoreError if `file` exists or the copy fails its check.
     """
     if file.exists():
         raise StoreError(f"{file} exists already, and a backup overwrites nothing: name another file")
@@ -232,7 +227,7 @@ def back_up(source: Path, file: Path, report: Callable[[int, int], None] = lambd
         try:
             _copy_file(source, draft, report)
             _require_sound(draft)
-            os.link(draft, file)  # unlike a rename it refuses a file that came meanwhile
+            os.link(draft, file)  # unlike a rename, it fails if the file was created meanwhile
         finally:
             for left in (draft, *(Path(f"{draft}{end}") for end in ("-wal", "-shm", "-journal"))):
                 left.unlink(missing_ok=True)
@@ -243,7 +238,7 @@ def back_up(source: Path, file: Path, report: Callable[[int, int], None] = lambd
 
 def backup_command(url: URL, file: Path) -> str:
     """Return the command that backs up a PostgreSQL database, without its password."""
-    # A socket's folder, which pg_dump accepts as the host; TLS by pg_dump's name for asyncpg's option.
+    # pg_dump accepts a socket's folder as the host. It calls asyncpg's option `ssl` `sslmode`.
     words = {"host": "host", "ssl": "sslmode", "sslmode": "sslmode"}
     query = {words[name]: value for name, value in url.query.items() if name in words}
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)

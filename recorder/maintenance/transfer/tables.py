@@ -30,22 +30,22 @@ Key = tuple[Any, ...]
 
 # The search index is rebuilt in the target: each database stores it in its own way.
 MADE_ANEW: Final = (said, unindexed, unmerged)
-# None before a table that it refers to.
+# Each table follows the tables that it refers to.
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
 PAGE_ROWS: Final = 1000
-PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
-_AT_ONCE: Final = 500  # rows a statement
-_BIG: Final = {"blobs": 20}  # for tables whose rows may have megabytes each
+PAGE_BYTES: Final = 8 * 1024 * 1024  # a row holds media and tools in full
+_AT_ONCE: Final = 500  # rows per statement
+_BIG: Final = {"blobs": 20}  # for tables whose rows may have megabytes
 
 
 def primary_key(table: Table, row: Row) -> Key:
-    """A row's primary key."""
+    """Return a row's primary key."""
     at = {column.name: place for place, column in enumerate(table.c)}
     return tuple(row[at[column.name]] for column in table.primary_key)
 
 
 async def iterate_pages(store: Store, table: Table, after: Key | None = None) -> AsyncIterator[list[Row]]:
-    """All rows behind a key, each page a short read of its own."""
+    """Yield all rows after a key, in pages of one short read each."""
     while True:
         async with store.read() as conn:
             page = await _page(conn, table, after)
@@ -56,10 +56,10 @@ async def iterate_pages(store: Store, table: Table, after: Key | None = None) ->
 
 
 async def _page(conn: AsyncConnection, table: Table, after: Key | None) -> list[Row]:
-    """Rows behind a key, as many as a page holds.
+    """Return the rows after a key, at most a page.
 
-    A few a statement, as every statement has a limit: of a cursor only its opening has one, and a server that hangs
-    while the cursor is read on would be waited for without end.
+    They are read by several statements, because each statement has a time limit. A cursor's limit covers only its
+    opening, so a server that hangs later would block the copy forever.
     """
     found: list[Row] = []
     size_bytes = 0
@@ -97,18 +97,18 @@ _NUL: Final = "\x00"
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many rows, and the sum of their hashes."""
+    """The number of rows, and the sum of their hashes."""
 
     rows: int = 0
     total: int = 0
 
     def hex(self) -> str:
-        """The sum, to be shown."""
+        """Return the sum as text."""
         return f"{self.total:0{2 * _BYTES}x}"
 
 
 def digest_of(table: Table, rows: list[Row], before: Digest | None = None) -> Digest:
-    """The digest of some rows, on top of others."""
+    """Return the digest of some rows, added to `before`."""
     before = before or Digest()
     json_at = json_columns(table)
     total = before.total + sum(_hash(row, json_at) for row in rows)
@@ -116,7 +116,7 @@ def digest_of(table: Table, rows: list[Row], before: Digest | None = None) -> Di
 
 
 async def digest_table(store: Store, table: Table) -> Digest:
-    """The digest of a whole table."""
+    """Return the digest of a whole table."""
     digest = Digest()
     async for page in iterate_pages(store, table):
         digest = digest_of(table, page, digest)
@@ -124,7 +124,7 @@ async def digest_table(store: Store, table: Table) -> Digest:
 
 
 def storable_row(row: Row, json_at: Sequence[int] = ()) -> Row:
-    """A row as both databases can keep it: PostgreSQL has no NUL in text, and no NaN in JSON (at `json_at`)."""
+    """Return a row that both databases can store: PostgreSQL has no NUL in text and no NaN in JSON (at `json_at`)."""
     if any(isinstance(value, str) and _NUL in value for value in row):
         row = tuple(storable_text(value) if isinstance(value, str) else value for value in row)
     told = {place: postgres_json(row[place]) for place in json_at if row[place] is not None}
@@ -134,7 +134,7 @@ def storable_row(row: Row, json_at: Sequence[int] = ()) -> Row:
 
 
 def json_columns(table: Table) -> list[int]:
-    """The positions of a table's JSON columns in its rows."""
+    """Return the positions of a table's JSON columns in its rows."""
     return [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
 
 
@@ -146,7 +146,7 @@ def _hash(row: Row, json_at: list[int]) -> int:
 
 
 def _meaning(text: str | None) -> str | None:
-    """JSON text as one spelling of its value."""
+    """Return JSON text in a canonical form of its value."""
     if text is None or len(text) <= 2:  # {}, [], a digit
         return text
     return json.dumps(_plain(json.loads(text)), sort_keys=True)

@@ -32,8 +32,8 @@ from recorder.store.sql import UNHURRIED
 DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
 _FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"
 
-_revision = Table("alembic_version", MetaData(), Column("version_num", Text))  # Alembic's, of one row
-# Only there while a copy is unfinished, so it is no part of the schema.
+_revision = Table("alembic_version", MetaData(), Column("version_num", Text))  # Alembic's table, with one row
+# Exists only while a copy is unfinished, so it is not part of the schema.
 _progress = Table(
     "hone_copy",
     MetaData(),
@@ -46,14 +46,14 @@ _progress = Table(
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far one table is."""
+    """The position of a copy in one table."""
 
     rows: int
     after: Key | None
 
 
 async def open_target(url: str) -> Store:
-    """The database that a copy goes to. Raises StoreError where it cannot be opened, or is no database of ours."""
+    """Open the database that a copy goes to. Raises StoreError if it cannot be opened, or if Hone cannot use it."""
     read = _read(url)
     if read.get_backend_name() == "sqlite":
         _make_folder_of(read)
@@ -70,17 +70,17 @@ def _make_folder_of(file: URL) -> None:
 def _read(url: str) -> URL:
     try:
         read = make_url(url)
-    except (exc.ArgumentError, ValueError) as e:  # what was given may hold a password: it is not repeated
-        raise StoreError(f"the URL that --to names cannot be read: write {_FORMS}") from e
+    except (exc.ArgumentError, ValueError) as e:  # the URL may contain a password, so it is not repeated
+        raise StoreError(f"the URL of --to cannot be read: write {_FORMS}") from e
     if read.drivername not in DRIVERS or read.database in (None, "", ":memory:"):
         raise StoreError(f"a store cannot be copied to {mask_store_url(read)}: write {_FORMS}")
     return read
 
 
 async def begin_copy(source: Store, target: Store) -> bool:
-    """Make an empty database ready, or find the unfinished copy of this source in it: then True.
+    """Prepare an empty database, or return True if it has an unfinished copy of this source.
 
-    Raises Conflict where something else is in it.
+    Raises Conflict if it has other content.
     """
     name = await _identity(source)
     found = await bootstrap.read_revision(target)
@@ -99,7 +99,7 @@ async def begin_copy(source: Store, target: Store) -> bool:
 
 
 async def load_positions(target: Store) -> dict[str, Position]:
-    """How far each table is."""
+    """Return the position in each table."""
     async with target.read() as conn:
         rows = await conn.execute(select(_progress.c.name, _progress.c.rows, _progress.c.after))
         return {name: Position(count, None if after is None else _key(after)) for name, count, after in rows}
@@ -115,34 +115,34 @@ async def note_position(conn: AsyncConnection, table: Table, was: Position, now_
 
 
 async def empty_target(target: Store) -> None:
-    """Take everything out again that was copied so far."""
+    """Delete all rows that were copied so far."""
     async with target.write() as conn:
         if target.is_sqlite:
             for table in reversed(TABLES):
                 await conn.execute(mark_quiet(delete(table)))
-        else:  # which looks for each row that is deleted whether another refers to it
+        else:  # SQLite checks for each deleted row whether another refers to it
             await conn.execute(text(f"truncate {', '.join(table.name for table in metadata.sorted_tables)}"))
         await conn.execute(update(_progress).values(rows=0, after=None))
 
 
 async def finish_copy(target: Store) -> None:
-    """Take the mark off: programs may open it."""
+    """Remove the mark, so that programs may open the database."""
     async with target.write() as conn:
         await take_any_time(conn)
         await conn.run_sync(_progress.drop)
         await queue_all_calls(conn)
         await _mark(conn, HEAD)
-        if not target.is_sqlite:  # it plans by what it counted, and has counted nothing yet
+        if not target.is_sqlite:  # PostgreSQL plans by statistics, and has none yet
             await conn.execute(text("analyze"))
 
 
 async def take_any_time(conn: AsyncConnection) -> None:
-    """Let what follows read a whole table, however long that takes (`recorder.store.postgres` ends what hangs)."""
+    """Remove the time limit for reading a whole table (`recorder.store.postgres` ends statements that hang)."""
     await conn.execution_options(**{UNHURRIED: True})
 
 
 async def _identity(source: Store) -> str:
-    """Which store this is: each project has a random key, which is never changed."""
+    """Return what identifies a store: the random keys of its projects, which never change."""
     async with source.read() as conn:
         rows = await conn.execute(select(projects.c.id, projects.c.node_key))
         known = sorted((id_, bytes(key)) for id_, key in rows)

@@ -2,5 +2,5 @@
 
 Others import `recorder.queue.groups.closure` to close, `recorder.queue.groups.lookup` to find a group and
 `recorder.queue.groups.readiness` for the rule. Refuses: which group a trajectory joins (`recorder.capture`), judging,
-and closing by the clock (`recorder.maintenance`).
+and timeouts (`recorder.maintenance`).
 """

@@ -1,7 +1,7 @@
-"""Settle the kinds of a trajectory's calls in the store when it ends.
+"""Decide the kinds of a trajectory's calls in the store when it ends.
 
 Owns: loading what the rule needs (nothing if all calls have the same tools), and writing the result: kinds, choices
-that may no longer be trained on, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
+that are no longer trainable, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from recorder.messages.trainability import Exclusion
 from recorder.states import CallKind, CallState, Confidence
 from recorder.store.schema import calls, choices, nodes, trajectories
 
-TOOL_FINISHES: Final = ("tool_calls", "function_call")  # why a choice ended that asks for tools
+TOOL_FINISHES: Final = ("tool_calls", "function_call")  # finish reasons of choices that call tools
 
 
 async def settle_kinds(conn: AsyncConnection, trajectory_ids: Collection[str]) -> None:
-    """Settle the kinds of the calls of ending trajectories. Trajectories whose client stated a kind are not changed."""
+    """Decide the kinds of calls of ending trajectories. Trajectories whose client stated a kind are not changed."""
     for trajectory_id in await _with_several_heads(conn, trajectory_ids):
         rows = await _calls(conn, trajectory_id)
         if any((row.response_meta or {}).get(STATED_KIND) for row in rows):
@@ -79,7 +79,7 @@ async def _words(conn: AsyncConnection, row: Any) -> ThreadTexts:
 
 
 async def _conversation(conn: AsyncConnection, node: bytes | None) -> list[Message]:
-    """The messages up to a node."""
+    """Return the messages up to a node."""
     columns = (nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message)
     up = select(*columns).where(nodes.c.id == node).cte("up", recursive=True)
     above = select(*columns).join(up, nodes.c.id == up.c.parent_id)
@@ -98,7 +98,7 @@ async def _write(conn: AsyncConnection, trajectory_id: str, rows: Sequence[Any],
         await conn.execute(untrained.values(trainable=False, untrainable_reason=Exclusion.AUXILIARY))
     leaf = main_leaf(list(_nodes(rows, kinds)))
     own = update(trajectories).where(trajectories.c.id == trajectory_id)
-    # a sibling of a first call with n>1 names a choice of its own
+    # a sibling of a first call with n>1 has its own choice as its leaf
     moved = own.where(or_(trajectories.c.leaf_call_id.is_(None), trajectories.c.leaf_call_id.in_([r.id for r in rows])))
     if leaf is not None:
         at_leaf = moved.where(func.coalesce(trajectories.c.leaf_call_id, "") != leaf.call_id)

@@ -1,7 +1,7 @@
 """Close trajectories and groups, and decide what follows for a group.
 
 Owns: ending trajectories, and making groups ready or excluding them, for many at once. Refuses: the rule
-(`recorder.queue.groups.readiness`), finding a group (`recorder.queue.groups.lookup`), which one a call joins
+(`recorder.queue.groups.readiness`), finding a group (`recorder.queue.groups.lookup`), which group a call joins
 (`recorder.capture.group_assignment`), judging.
 """
 
@@ -44,7 +44,7 @@ from recorder.store.transitions import guarded_update, try_move_state
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryEnd:
-    """A trajectory that is to end, and how."""
+    """A trajectory to end, with its final state and reason."""
 
     trajectory_id: str
     state: TrajectoryState
@@ -53,7 +53,7 @@ class TrajectoryEnd:
 
 @dataclass(frozen=True, slots=True)
 class _GroupMember:
-    """A member of a group, with what the ledger needs to know of it."""
+    """A member of a group, with the facts that the ledger needs."""
 
     id: str
     project_id: str
@@ -73,8 +73,8 @@ class GroupOutcome:
 async def close_group(project: Project, group: str, own: str = "") -> GroupOutcome:
     """Close a group by its internal or external id: it becomes ready or excluded. Closing twice changes nothing.
 
-    The caller declares the group over, so live members without a running call are completed; the others are sealed
-    late. `own`: the key family whose group of that name is meant, if it has one. Raises NotFound.
+    The caller declares the group complete. So live members without a running call are completed; the others are
+    `sealed-late`. `own`: the key family whose group of that name is preferred. Raises NotFound.
     """
     async with project.store.write() as conn:
         row = await group_row(conn, project.id, group, own, lock=True)
@@ -89,7 +89,7 @@ async def close_group(project: Project, group: str, own: str = "") -> GroupOutco
 
 
 async def trajectory_group(store: Store, trajectory_id: str) -> GroupOutcome | None:
-    """The state of a trajectory's group; None if it has none."""
+    """Return the state of a trajectory's group, or None if it has none."""
     query = select(groups).join(trajectories, trajectories.c.group_id == groups.c.id)
     async with store.read() as conn:
         row = (await conn.execute(query.where(trajectories.c.id == trajectory_id))).one_or_none()
@@ -110,16 +110,16 @@ async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
 async def close_trajectory(
     conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None = None
 ) -> bool:
-    """`close_trajectories` for one. False: it had ended before."""
+    """`close_trajectories` for one trajectory. Returns False if it had ended before."""
     return bool(await close_trajectories(conn, [TrajectoryEnd(trajectory_id, state, reason)]))
 
 
 async def close_trajectories(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[str]:
-    """End trajectories, and make the groups ready whose declared size they fill. Returns those that were open.
+    """End trajectories, and close the groups whose declared size they fill. Return the ids of those that were open.
 
-    A trajectory without any complete answer is errored, not completed: there is nothing to judge. A first call with n>1
-    that was never continued becomes as many trajectories as it has choices. The number of statements
-    does not grow with the number of trajectories.
+    A trajectory without a complete answer is errored, not completed: there is nothing to judge. Of a first call with
+    n>1 that was never continued, each choice becomes a trajectory. The number of statements does not grow with the
+    number of trajectories.
     """
     group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
     ended = await _end(conn, closings)
@@ -129,11 +129,10 @@ async def close_trajectories(conn: AsyncConnection, closings: Sequence[Trajector
 
 
 async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
-    """The open groups of some trajectories, locked (PostgreSQL): else two last members that end at once each see the
-    other as running.
+    """Lock the open groups of some trajectories (PostgreSQL), and return their ids.
 
-    Whoever locks groups and trajectories locks the groups first, in the order of their ids: else two would wait for
-    each other.
+    Otherwise two last members that end at the same time would each see the other as running. A transaction that locks
+    groups and trajectories must lock the groups first, in the order of their ids; otherwise two transactions deadlock.
     """
     of = select(trajectories.c.group_id).where(trajectories.c.id.in_(trajectory_ids))
     query = select(groups.c.id).where(groups.c.id.in_(of), groups.c.state == GroupState.OPEN)
@@ -165,13 +164,13 @@ async def _end(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[
 async def close_due_groups(
     conn: AsyncConnection, group_ids: Collection[str], settings: RecorderSettings | None = None
 ) -> list[Readiness]:
-    """Ready those open groups that are due, or leave them out. Returns the verdicts on them.
+    """Make the due groups among some open groups ready, or exclude them. Return the verdicts.
 
-    Without `settings` only the rule that needs no clock counts: the declared size is filled.
+    Without `settings` no timeout counts: only groups whose declared size is filled are due.
     """
     facts = await _facts(conn, group_ids, declared=settings is None)
     seats = await _seats(conn, facts)
-    at = await sql.format_wait(conn) if facts and settings is not None else 0.0
+    at = await sql.current_time(conn) if facts and settings is not None else 0.0
     verdicts = []
     for group_id, group in facts.items():
         members = [seat.member for seat in seats[group_id]]
@@ -235,9 +234,9 @@ async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Se
 
 
 async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
-    """Whether only other providers' models answered a group: no trainer will ever take it.
+    """Whether only other providers' models answered a group, so that it cannot be trained on.
 
-    Its trajectories are judged and exported all the same.
+    Its trajectories are still judged and exported.
     """
     answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
     answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
@@ -252,7 +251,7 @@ async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
 
 
 async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMember]) -> list[_GroupMember]:
-    """Seal the members that still run: their group closes without them."""
+    """Seal the open members, because their group closes without them; return all members."""
     late = {seat.id for seat in seats if seat.member.state == TrajectoryState.OPEN}
     if late:
         seal = guarded_update(trajectories, TrajectoryState.SEALED_LATE, ended_at=now(), end_reason="group_closed")
@@ -264,7 +263,7 @@ async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMemb
 
 
 def _unjudged(group_id: str, seats: Iterable[_GroupMember]) -> list[LedgerRow]:
-    """Why members of a group that is judged are not judged with it."""
+    """Return the ledger rows for members that are not judged with their group."""
     detail = {"group": group_id}
     return [
         LedgerRow(seat.project_id, "trajectory", seat.id, code, {**detail, "end_reason": seat.end_reason})

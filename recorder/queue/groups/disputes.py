@@ -1,9 +1,9 @@
 """Groups about which judges disagree: they wait for a person, whose choices between pairs become an order.
 
-Owns: which groups those are, the reason code, the order that follows from choices, and the next pair to ask about.
-Refuses: storing choices (`recorder.queue.feedback`), and an order's worth as a score (`judge.rewards.human_choice`).
+Owns: which groups are disputed, the reason code, the order that follows from choices, and the next pair to show.
+Refuses: storing choices (`recorder.queue.feedback`), and scores from an order (`judge.rewards.human_choice`).
 
-A tie is kept as "as good as" in both directions, so inferences pass through ties too. A cycle of choices ties its
+A tie means "at least as good" in both directions, so inferences also pass through ties. A cycle of choices ties its
 trajectories.
 """
 
@@ -28,7 +28,7 @@ MOST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class DisputedGroup:
-    """One of them. `score_id`: the judges' words and parts, which do not count. `at`: when it was judged (unix s)."""
+    """One disputed group. `score_id`: the judges' score, which does not count. `at`: when it was judged (unix s)."""
 
     group_id: str
     external_id: str | None
@@ -40,19 +40,19 @@ class DisputedGroup:
 
 
 def is_disputed() -> ColumnElement[bool]:
-    """Whether a group waits for a person, as a column: no judge takes it again by itself."""
+    """A column: whether a group waits for a person. No judge takes it again by itself."""
     return and_(groups.c.state == GroupState.UNSCORED, groups.c.reason == CODE)
 
 
 def agreement_of_dispute() -> ColumnElement[float | None]:
-    """How far the judges of a group agree that waits for a person, as a column; null for any other group."""
+    """A column: how far the judges of a disputed group agree; null for any other group."""
     newest = select(scores.c.agreement).where(scores.c.group_id == groups.c.id, is_disputed())
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1)
     return newest.correlate(groups).scalar_subquery()
 
 
 async def list_disputed_groups(project: Project, *, limit: int = MOST) -> list[DisputedGroup]:
-    """The groups of a project that wait, those that judges agree about least first."""
+    """Return the disputed groups of a project, those with the least agreement first."""
     newest = select(scores.c.id).where(scores.c.group_id == groups.c.id, scores.c.agreement.is_not(None))
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1).correlate(groups)
     query = (
@@ -76,7 +76,7 @@ async def list_disputed_groups(project: Project, *, limit: int = MOST) -> list[D
 
 
 async def waiting_for_person(conn: AsyncConnection, project_id: str) -> int:
-    """How many wait."""
+    """Return the number of groups that wait for a person."""
     query = select(func.count()).select_from(groups).where(groups.c.project_id == project_id, is_disputed())
     return int((await conn.execute(query)).scalar_one())
 
@@ -94,17 +94,17 @@ class PairChoice:
 
     @property
     def pair(self) -> frozenset[str]:
-        """Both, in no order."""
+        """Both trajectories, without an order."""
         return frozenset((self.better, self.worse))
 
 
 def newest_choices(choices: Iterable[PairChoice]) -> list[PairChoice]:
-    """The last choice for each pair that was compared more than once. `choices`: oldest first."""
+    """Return the last choice for each pair. `choices`: oldest first."""
     return list({choice.pair: choice for choice in choices}.values())
 
 
 def transitive_preferences(choices: Iterable[PairChoice]) -> dict[str, set[str]]:
-    """For each trajectory that a choice names, the trajectories that it is at least as good as."""
+    """Return, for each trajectory in a choice, the trajectories that it is at least as good as."""
     below: dict[str, set[str]] = {}
     for choice in newest_choices(choices):
         below.setdefault(choice.better, set()).add(choice.worse)
@@ -130,10 +130,10 @@ def next_pair(
     drawn: Callable[[str, str], float],
     passed: Collection[frozenset[str]] = (),
 ) -> tuple[str, str] | None:
-    """The two trajectories whose comparison settles most, whatever its answer; None: the choices order all of them.
+    """Return the pair whose comparison decides most other pairs, whatever the answer; None: all pairs are decided.
 
-    `drawn` decides between pairs that settle equally much; pairs in `passed` are skipped. n trajectories need about n
-    log n answers, not n² / 2.
+    `drawn` chooses between equally useful pairs; pairs in `passed` are skipped. n trajectories need about n log n
+    answers, not n² / 2.
     """
     known = transitive_preferences(choice for choice in choices if choice.pair <= set(runs))
     at_least = {run: known.get(run, set()) for run in runs}
@@ -150,7 +150,7 @@ def next_pair(
 
 
 def _settled(better: str, worse: str, at_least: Reached) -> int:
-    """How many more pairs would be known if one trajectory turned out to be the better of two."""
+    """Return how many more pairs would be decided if `better` won the comparison."""
     above = [run for run in at_least if run == better or better in at_least[run]]
     below = {worse} | at_least[worse]
     return sum(one not in at_least[run] and one != run for run in above for one in below)

@@ -1,7 +1,7 @@
 """Which open trajectories end because they are idle, and when, as SQL.
 
 Owns: that rule, and the form of such rules (`DueRule`). Refuses: ending trajectories (`recorder.queue.groups.closure`).
-The sweep ends trajectories by it, and the forecast of a group's end reads it.
+The sweep ends trajectories by it, and the forecast of a group's end uses it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_LIMIT: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class DueRule:
-    """What time changes of one kind: the objects that it will, and when (unix seconds). They await nothing else."""
+    """Objects of one kind that change when a time comes, and that time (unix seconds)."""
 
     table: Table
     these: Sequence[ColumnElement[bool]]
@@ -48,22 +48,21 @@ class DueRule:
 
     @property
     def is_due(self) -> ColumnElement[bool]:
-        """Whether an object's time has come."""
+        """Whether an object is due."""
         return and_(*self.these, self.at <= now())
 
     def due(self) -> Select[Any]:
-        """The ids of those that are due."""
+        """The query for the ids of due objects."""
         return select(self.table.c.id).where(self.is_due)
 
     def first(self) -> Sequence[ColumnElement[Any]]:
-        """When the first of them is due: the least of these, of those that are not null."""
+        """Return columns whose least value that is not null is the time when the first object is due."""
         return [select(func.min(self.at)).where(*self.these).scalar_subquery()]
 
 
 @dataclass(frozen=True, slots=True)
 class IdleRule(DueRule):
-    """Open trajectories, due when they were quiet for one of two times. Which one is an expensive query, run for few of
-    them.
+    """Open trajectories, due after one of two idle times. Which one applies is an expensive query, run for few of them.
 
     `soon(run)`: the cheap and the expensive condition for the shorter time (`least_s`, not `most_s`), for a row with a
     trajectory's id and leaf.
@@ -75,18 +74,17 @@ class IdleRule(DueRule):
 
     @property
     def is_due(self) -> ColumnElement[bool]:
-        """The same by the clock first: no database evaluates more for a trajectory with a recent call."""
+        """As in the base class, with the time first: nothing else is evaluated for a trajectory with a recent call."""
         quiet_since = trajectories.c.last_call_at
         late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
         return and_(*self.these, quiet_since <= now() - self.least_s, late)
 
     def first(self) -> Sequence[ColumnElement[Any]]:
-        """The trajectory that is quiet for longest, due by `most_s` at the latest; and the first that is due by
-        `least_s`.
+        """Return when the longest idle trajectory is due by `most_s`, and when the first is due by `least_s`.
 
-        A later one that is due by `least_s` is due after both. So trajectories are tested in their order, only until
-        one is found: first the oldest few, among which it usually is; then the cheap condition for all, and the
-        expensive one for those that remain, in order.
+        Any later trajectory that is due by `least_s` is due after both. So trajectories are tested in order until one
+        matches: first the oldest few, among which it usually is; then the cheap condition for all, and the expensive
+        one for the rest, in order.
         """
         few = self._in_order(_FEW)
         oldest = select(
@@ -100,9 +98,9 @@ class IdleRule(DueRule):
         return [oldest.c.quiet_since + self.most_s, func.coalesce(oldest.c.soon, soon) + self.least_s]
 
     def _in_order(self, most: int, *conditions: ColumnElement[bool]) -> Subquery:
-        """The trajectories that meet further conditions, the one that is quiet for longest first.
+        """The trajectories that meet further conditions, the longest idle first.
 
-        The limit, even if infinite, keeps both databases from evaluating later conditions before ordering.
+        The limit, even if infinite, prevents both databases from evaluating later conditions before ordering.
         """
         columns = (trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.last_call_at)
         these = select(*columns).where(*self.these, *conditions)
@@ -110,9 +108,9 @@ class IdleRule(DueRule):
 
 
 def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
-    """Open live trajectories without a running call, and when each has been quiet for too long.
+    """Open live trajectories without a running call, and when each has been idle for too long.
 
-    That takes longer while it waits for a tool or for its first answer.
+    The time is longer while a trajectory waits for a tool or for its first answer.
     """
     answering = select(calls.c.trajectory_id).where(
         calls.c.project_id == project_id, equals_literal(calls.c.state, "open")
@@ -121,9 +119,8 @@ def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
         trajectories.c.project_id == project_id,
         trajectories.c.state == TrajectoryState.OPEN,
         trajectories.c.origin == Origin.LIVE,
-        trajectories.c.id.not_in(
-            answering
-        ),  # read once, by its index; for each trajectory it would take longer than the rest
+        # read once, by its index; a read per trajectory would take longer than the rest
+        trajectories.c.id.not_in(answering),
     )
     answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
     answered = and_(*_is_answered(trajectories))
@@ -134,11 +131,10 @@ def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
 
 
 def _is_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Whether an open trajectory has an answer and waits for no tool.
+    """Whether an open trajectory has an answer and does not wait for a tool.
 
-    Its newest answer is tested first: of most active trajectories it calls a tool. One that calls none may be an
-    auxiliary call beside a waiting thread, so the newest answer counts for each set of tools that the trajectory has
-    calls with.
+    The newest answer is tested first: in most active trajectories it calls a tool. An answer without tool calls may be
+    an auxiliary call beside a waiting thread. So the newest answer of each set of tools counts.
     """
     own = calls.alias("own")
     age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
@@ -160,7 +156,7 @@ def _is_not_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElemen
 def _asks_for_tools(
     run: FromClause, answer: Callable[[ColumnElement[str]], ColumnElement[bool]]
 ) -> ColumnElement[bool]:
-    """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
+    """Whether an answer calls a tool. If the tool was forced, engines report the finish reason `stop`."""
     said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
     asked = exists().where(answer(tool_requests.c.call_id))
     return or_(said.correlate(run), asked.correlate(run))

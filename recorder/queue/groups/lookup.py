@@ -1,6 +1,6 @@
 """Look up groups: one by its name, counts per state of an alias, and a group's baseline.
 
-Owns: the meaning of a group's name, which members count toward its size, and what counts as on the way to training.
+Owns: the meaning of a group's name, which members count toward its size, and which states precede training.
 Refuses: changing a group (`recorder.queue.groups.closure`), lists and members (`recorder.views`).
 """
 
@@ -18,23 +18,23 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, campaigns, groups, trajectories
 from recorder.store.statement import equals_literal
 
-BY_FUNCTION: Final = "by_function"  # in the settings of an evaluation: a function alone measures success
+BY_FUNCTION: Final = "by_function"  # a key in an evaluation's settings: only a function measures success
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
 async def find_group(project: Project, group: str, own: str = "") -> str:
-    """The internal id of a group, given that or its external id. Raises NotFound.
+    """Return the internal id of a group, given that or its external id. Raises NotFound.
 
-    Of those of one name the newest that the key family `own` made counts, else the newest.
+    Of groups with one name, the newest of the key family `own` counts, else the newest.
     """
     async with project.store.read() as conn:
         return str((await group_row(conn, project.id, group, own)).id)
 
 
 async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str = "", *, lock: bool = False) -> Any:
-    """The id and state of a group, as `find_group` finds it. Raises NotFound.
+    """Return the id and state of a group, found as by `find_group`. Raises NotFound.
 
-    `lock`: no other transaction changes it before this one ends (PostgreSQL; SQLite has one writer).
+    `lock`: lock the row until the transaction ends (PostgreSQL; SQLite has one writer).
     """
     named = or_(groups.c.id == group, groups.c.external_id == group)
     query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
@@ -47,14 +47,14 @@ async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str
 
 
 def baseline_column() -> ColumnElement[str]:
-    """What a group's alias compares rewards with, as a column; null where it has no alias."""
+    """A column: the baseline of a group's alias; null without an alias."""
     return select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
 
 def is_function_measured() -> ColumnElement[bool]:
-    """Whether a function alone measures a group's attempts, as a column.
+    """A column: whether only a function measures a group's attempts.
 
-    They belong to a version's gate, or to an evaluation with that setting (`BY_FUNCTION`).
+    Such groups belong to a version's gate, or to an evaluation with the setting `BY_FUNCTION`.
     """
     by_function = campaigns.c.settings[BY_FUNCTION].as_string().is_not(None)
     asked = or_(campaigns.c.version_id.is_not(None), by_function)
@@ -62,14 +62,15 @@ def is_function_measured() -> ColumnElement[bool]:
 
 
 def is_counted() -> ColumnElement[bool]:
-    """Whether a trajectory counts toward the size of its group, as `readiness.counts_toward_size` says."""
+    """A column: whether a trajectory counts toward its group's size, as in `readiness.counts_toward_size`."""
     return and_(~equals_literal(trajectories.c.state, "abandoned"), trajectories.c.selection.is_(None))
 
 
 async def count_groups(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
-    """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
+    """Count an alias's groups by state before training, of one campaign or of none. Cheap enough for polling.
 
-    Finished groups (trained, excluded), those that wait for a person and those that are not for training do not count.
+    Finished groups (trained, excluded), groups that wait for a person and groups without the purpose `train` are not
+    counted.
     """
     foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id

@@ -1,6 +1,6 @@
-"""Close by hand: one trajectory, or everything open and quiet, without waiting for the clock.
+"""Manual close: end one trajectory, or everything open without a running call, before a timeout.
 
-Owns: which trajectories and groups that covers. Refuses: what closing does (`recorder.queue.groups.closure`), and
+Owns: which trajectories and groups are closed. Refuses: what closing does (`recorder.queue.groups.closure`), and
 trajectories and groups of campaigns, which their runner ends.
 """
 
@@ -17,13 +17,14 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
 
 REASON: Final = "closed"
-BATCH: Final = 32  # trajectories a transaction: a long one would block every proxy
+BATCH: Final = 32  # trajectories per transaction: a long transaction would block every proxy
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSummary:
-    """The result of closing everything that was open. `busy` trajectories had running calls: they and their groups stay
-    open.
+    """The result of closing everything.
+
+    `busy`: the number of trajectories with running calls; they and their groups stay open.
     """
 
     trajectories: int
@@ -33,7 +34,7 @@ class CloseSummary:
 
 
 async def close_run(store: Store, trajectory_id: str) -> bool:
-    """End a trajectory as its agent would have. False: it had ended before."""
+    """End a trajectory as its agent would. Returns False if it had ended before."""
     async with store.write() as conn:
         return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, REASON)
 
@@ -46,7 +47,7 @@ async def close_all(project: Project) -> CloseSummary:
             closings = [TrajectoryEnd(id_, TrajectoryState.COMPLETED, REASON) for id_ in ids]
             ended = await close_trajectories(conn, closings)
         runs += len(ended)
-        if not ended:  # others have ended all of them meanwhile
+        if not ended:  # other processes ended all of them meanwhile
             break
     states = [(await close_group(project, id_)).state for id_ in await _all(project.store, _quiet_groups(project.id))]
     return CloseSummary(

@@ -1,11 +1,12 @@
 """When a group is ready to be judged, as pure functions.
 
-A group closes when its declared number of members (else `recorder.group_size`) has ended. A group without a declared
-size also closes when no member is open and none has joined for `recorder.group_window_s`; a group with one also closes
-when it had no call for `recorder.group_timeout_s`.
+A group closes when its declared number of members (else `recorder.group_size`) has ended. Without a declared size it
+also closes when no member is open and none has joined for `recorder.group_window_s`. With a declared size it also
+closes when it had no call for `recorder.group_timeout_s`.
 
 Owns: this rule, and the verdict on a closed group. Refuses: storage. `recorder.queue.groups.closure` applies the rule,
-`recorder.views.status.stage_facts` predicts with it, and the query of `recorder.maintenance.sweep` finds due groups by it.
+`recorder.views.status.stage_facts` predicts with it, and `recorder.maintenance.sweep` finds due groups by a query of
+the same meaning.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ class GroupCode(StrEnum):
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
-    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
-    PURPOSE_NONE = "purpose_none"  # recorded only: its purpose is neither measuring nor training
-    MEASURED = "measured"  # of a gate or an evaluation: a function measures its attempts, no judge does
-    MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose training
+    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model answered it
+    PURPOSE_NONE = "purpose_none"  # only recorded: the purpose is neither training nor measurement
+    MEASURED = "measured"  # of a gate or an evaluation: a function measures the attempts, and no judge
+    MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose `train`
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the readiness rule needs to know about a group. Times are unix seconds.
+    """The facts of a group that the readiness rule needs. Times are unix seconds.
 
     `measured`: only a function measures its attempts.
     """
@@ -50,14 +51,14 @@ class GroupFacts:
     declared_size: int | None
     joined_at: float
     last_call_at: float
-    baseline: str | None = None  # its alias's
+    baseline: str | None = None  # of its alias
     campaign_id: str | None = None
     measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessMember:
-    """What the readiness rule needs to know about a trajectory."""
+    """The facts of a trajectory that the readiness rule needs."""
 
     state: TrajectoryState
     purpose: Purpose = Purpose.TRAIN
@@ -66,7 +67,7 @@ class ReadinessMember:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The verdict; `code` says why a group is excluded."""
+    """The verdict on a group. `code`: why it is excluded."""
 
     verdict: GroupVerdict
     code: GroupCode | None = None
@@ -89,12 +90,12 @@ def is_usable(state: str, purpose: str, selection: str | None) -> bool:
 
 
 def counts_toward_size(member: ReadinessMember) -> bool:
-    """Return whether a member counts: an abandoned attempt is repeated, and an unselected sibling is no attempt."""
+    """Return whether a member counts: not if its attempt was abandoned (and is repeated) or its sibling selected."""
     return member.state != TrajectoryState.ABANDONED and member.selection is None
 
 
 def is_one_enough(baseline: str | None, campaign_id: str | None) -> bool:
-    """Return whether a group's trajectories are compared with earlier ones of the alias, so that one is enough.
+    """Return whether one trajectory is enough, because it is compared with earlier ones of the alias.
 
     Campaigns always compare the attempts at a scenario with each other.
     """

@@ -1,17 +1,13 @@
-"""Split a first call with n>1 that the agent never continued: each choice becomes a trajectory of the same group.
+"""Groups whose members answer the same request: siblings of a first call with n>1, and shadow groups.
 
-Owns: the rows of the siblings. Refuses: the rule (`recorder.messages.call_tree.split_choices`), ending trajectories
-(`recorder.queue.groups.closure`).
+Owns: the rows of both, and whether a trajectory's own group trains the answer of a shadow group. Refuses: which choices
+become siblings (`recorder.messages.call_tree.split_choices`), ending trajectories (`recorder.queue.groups.closure`),
+choosing trajectories and calls for shadow answers and sampling them (the proxy), judging, training.
 
-Shadow groups: one answer of a live trajectory, with further answers to the same request that no agent sees.
-
-Owns: the rows of such a group, and whether the trajectory's own group trains that answer. Refuses: drawing trajectories
-and calls and sampling answers (the proxy does), judging, training.
-
-The members are a fork of the trajectory, which has no call of its own but ends at the drawn call, and one trajectory
-for each further answer. They have no names, so no agent's call can join them, and lineage ignores them
-(`recorder.capture.lookups.statements`). A group's id is derived from the call's, so each call gets shadow answers at
-most once, whichever process draws it.
+If an agent continues no choice of its first call, each choice becomes a trajectory of the same group. A shadow group
+has a fork of a live trajectory, which ends at the chosen call and has no call of its own, and one trajectory per shadow
+answer. Its members have no names, so no agent's call can join them, and lineage ignores them. Its id is derived from
+the call's id, so each call gets shadow answers at most once.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ _SHARED: Final = (
 
 
 async def filter_answered(conn: AsyncConnection, trajectory_ids: Collection[str]) -> set[str]:
-    """Those of some trajectories that a model answered at least once on their main path."""
+    """Return those of some trajectories with at least one complete answer on their main path."""
     if not trajectory_ids:
         return set()
     query = select(calls.c.trajectory_id).where(
@@ -67,9 +63,10 @@ async def filter_answered(conn: AsyncConnection, trajectory_ids: Collection[str]
 
 
 async def split_siblings(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
-    """Make siblings of ended trajectories where the rule asks for it; returns their ids.
+    """Make siblings of ended trajectories if the rule applies; return the siblings' ids.
 
-    The shared call stays where it is: a sibling has no call of its own, but names it as its leaf with its own choice.
+    The shared call is not copied: a sibling has no call of its own, and its leaf is the shared call with its own
+    choice.
     """
     made: list[str] = []
     for trajectory_id in await _began_with_several(conn, trajectory_ids):
@@ -92,7 +89,7 @@ async def _split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
     made = [_sibling(row, first.call_id, choice) for choice in others]
     await conn.execute(insert(trajectories), made)
     ids = [sibling["id"] for sibling in made]
-    # Each is found by its own choice from now on, and the first run no more by the others'.
+    # The search now finds each sibling by its own choice, and the first trajectory only by its own.
     await conn.execute(
         sql.insert_ignore(conn, unindexed),
         [{"project_id": row.project_id, "call_id": key} for key in (first.call_id, *ids)],
@@ -113,7 +110,7 @@ async def _began_with_several(conn: AsyncConnection, trajectory_ids: Collection[
         .join(choices, choices.c.call_id == calls.c.id)
         .where(calls.c.trajectory_id.in_(trajectory_ids), choices.c.index == 1)
     )
-    # Not in the WHERE: SQLite would look parent_call_id IS NULL up, and walk the first call of every run there is.
+    # Not in the WHERE: SQLite would look up parent_call_id IS NULL, and read the first call of every trajectory.
     return sorted({row.trajectory_id for row in await conn.execute(query) if row.parent_call_id is None})
 
 
@@ -138,7 +135,7 @@ async def _nodes(conn: AsyncConnection, trajectory_id: str) -> list[CallNode]:
     ]
 
 
-FORKED: Final = "forked"  # the end of a member that is a live trajectory's fork up to the call
+FORKED: Final = "forked"  # the end reason of the member that is the live trajectory's fork
 _UNDECIDED: Final = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
 
 _member, _home, _own = trajectories.alias("member"), trajectories.alias("home"), groups.alias("own")
@@ -155,23 +152,23 @@ class EndedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class ShadowGroup:
-    """A group that was opened for a call, and the trajectories that wait for the further answers."""
+    """A group that was opened for a call, and the trajectories that wait for shadow answers."""
 
     id: str
     waiting: Sequence[TrajectoryRef]
 
 
 def shadow_group_id(call_id: str) -> str:
-    """The id of the group of a call's shadow answers."""
+    """Return the id of the group of a call's shadow answers."""
     return "group_" + blake2b(f"shadow\0{call_id}".encode(), digest_size=16).hexdigest()
 
 
 async def ended_runs(
     project: Project, alias_ids: Collection[str], within_s: float, since: float = 0.0
 ) -> list[EndedTrajectory]:
-    """The live trajectories of some aliases that completed since a time (unix seconds), in the order of their ends.
+    """Return the live trajectories of some aliases that completed since a time (unix seconds), by end time.
 
-    Their last call is not older than `within_s`: the store can find these by an index.
+    Their last call is at most `within_s` old, because an index finds these.
     """
     t = trajectories.c
     query = select(t.id, t.alias_id, t.ended_at).where(
@@ -190,9 +187,9 @@ async def ended_runs(
 
 
 async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup | None:
-    """Open a group for a call of an ended trajectory: its fork, and `further` trajectories to be answered.
+    """Open a group for a call of an ended trajectory: its fork, and `further` trajectories for shadow answers.
 
-    None: the call has one already, or was deleted.
+    Returns None if the call has such a group already, or was deleted.
     """
     async with store.write() as conn:
         of_call = select(calls, trajectories.c.made_by).join(trajectories, trajectories.c.id == calls.c.trajectory_id)
@@ -250,7 +247,7 @@ def _row(call: Any, group_id: str, state: TrajectoryState) -> dict[str, Any]:
 
 
 def _of_own() -> Select[Any]:
-    """The calls of shadow groups for training, each with its trajectory's own group."""
+    """The query for calls of shadow groups for training, joined with their trajectories' own groups."""
     joined = _member.join(calls, calls.c.id == _member.c.forked_from_call)
     joined = joined.join(_home, _home.c.id == calls.c.trajectory_id).join(_own, _own.c.id == _home.c.group_id)
     shadows = (_member.c.origin == Origin.SHADOW, _member.c.purpose == Purpose.TRAIN)
@@ -258,16 +255,16 @@ def _of_own() -> Select[Any]:
 
 
 def waits_for_members() -> ColumnElement[bool]:
-    """Whether a group is a shadow group whose trajectory's own group is not decided yet: trained on or excluded."""
-    # `correlate`: the group is the outer statement's
+    """A column: whether a group is a shadow group whose trajectory's own group is not trained or excluded yet."""
+    # `correlate`: the group is a row of the outer statement
     own = _of_own().where(_member.c.group_id == groups.c.id, _own.c.state.in_(_UNDECIDED))
     return exists(own.correlate(groups))
 
 
 async def counts_in_own_group(store: Store, group_ids: Collection[str]) -> frozenset[str]:
-    """The call ids of some shadow groups that their trajectories' own groups train, or may still train.
+    """Return the call ids of some shadow groups whose answers the trajectories' own groups train, or may still train.
 
-    Each counts there, as a call of a whole trajectory, and not here as well.
+    Such an answer counts there, as part of a whole trajectory, and not also in the shadow group.
     """
     decided = _own.c.state.not_in((*_UNDECIDED, GroupState.LEFT_OUT))
     query = _of_own().where(_member.c.group_id.in_(group_ids), decided)
@@ -276,7 +273,7 @@ async def counts_in_own_group(store: Store, group_ids: Collection[str]) -> froze
 
 
 async def shadow_member_ids(store: Store, trajectory_id: str) -> list[str]:
-    """The ids of the members of all shadow groups of a trajectory: they hold its conversation up to a call."""
+    """Return the member ids of all shadow groups of a trajectory: they hold its conversation up to a call."""
     async with store.read() as conn:
         own = await conn.execute(select(calls.c.id).where(calls.c.trajectory_id == trajectory_id))
         ids = [shadow_group_id(call_id) for call_id in own.scalars()]

@@ -1,10 +1,10 @@
 """Cross-checks: a second judge's verdict on a group that another judge scored, and how far both agree.
 
 Owns: these rows, and the window over which two judges are compared. Refuses: scores (`recorder.queue.judging.scores`; a
-cross-check is none), the rule (`recorder.queue.judging.switches`), asking judges.
+cross-check is not a score), the rule (`recorder.queue.judging.switches`), requests to judges.
 
-A window holds only groups of the same two judges: the same settings, and nothing from before either reported a version
-that had not been seen of the two together.
+A window has only groups of the same two judges with the same settings. It begins anew when a judge reports a version
+that is new for this pair.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import groups, second_scores, trajectories
 from recorder.store.sql import now
 
-_BESIDE: Final = ("parts",)  # of a second score, no column as it is
+_BESIDE: Final = ("parts",)  # fields of a cross-check that are not stored unchanged in a column
 
 
 @dataclass(frozen=True, slots=True)
 class PartVerdict:
-    """A judge's value of one trajectory for one part; `value` None: there is none, and `explanation` says why."""
+    """A judge's value of one trajectory for one part. `value`: None if missing; then `explanation` says why."""
 
     trajectory_id: str
     part: str
@@ -50,7 +50,7 @@ class PartVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NewCrossCheck:
-    """The other judge's result. `failed`: why there is none. `tau`: agreement with the judge that scored.
+    """The other judge's result. `failed`: why there is none. `tau`: the agreement with the judge that scored.
 
     `pair`: a hash of the settings of both. The versions are those that their providers reported.
     """
@@ -74,7 +74,7 @@ class NewCrossCheck:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRule:
-    """The agreement required of two judges, and the judge that scores if it is missed or met."""
+    """The required agreement of two judges, and which judge scores below and above it."""
 
     bound: float
     window: int
@@ -106,9 +106,9 @@ class CrossCheck:
 async def record_cross_check(
     project: Project, group_id: str, new: NewCrossCheck, rule: SwitchRule
 ) -> JudgeSwitch | None:
-    """Write the other judge's verdict, and a switch to the other judge if one is due.
+    """Write the other judge's verdict, and a switch to the other judge if one is due; return that switch.
 
-    Returns that switch. One transaction: of several workers only one writes it.
+    It is one transaction, so of several workers only one writes the switch.
     """
     row = {name: _storable(value) for name, value in asdict(new).items() if name not in _BESIDE}
     own = {"id": new_id("second"), "project_id": project.id, "group_id": group_id, "created_at": now()}
@@ -121,8 +121,9 @@ async def record_cross_check(
 
 
 async def _of_runs_there(conn: AsyncConnection, group_id: str, said: Sequence[PartVerdict]) -> str | None:
-    """Verdicts on a group's trajectories in stored form; None if one was deleted meanwhile, since a verdict may quote
-    it.
+    """Return verdicts on a group's trajectories in stored form.
+
+    None if a trajectory was deleted meanwhile, because a verdict may quote it.
     """
     query = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
     there = set((await conn.execute(query)).scalars())
@@ -146,13 +147,13 @@ async def _turned(
 
 
 async def _window(conn: AsyncConnection, project_id: str, new: NewCrossCheck, window: int) -> list[float]:
-    """The newest taus of these two judges, as they are."""
+    """Return the newest taus of these two judges with their current settings and versions."""
     rows = _rows_of_window(project_id, new.alias, new.recipe, new.pair, window)
     return [float(tau) for tau in (await conn.execute(rows.with_only_columns(second_scores.c.tau))).scalars()]
 
 
 def _rows_of_window(project_id: str, alias: str, recipe: str, pair: str, window: int) -> Select[Any]:
-    """The newest groups that two judges both ordered, as these are, newest first."""
+    """The query for the newest groups that these two judges both ordered, newest first."""
     s = second_scores.c
     mine = (
         s.project_id == project_id, s.alias == alias, s.recipe == recipe, s.pair == pair, s.failed.is_(None),
@@ -164,9 +165,9 @@ def _rows_of_window(project_id: str, alias: str, recipe: str, pair: str, window:
 
 
 async def least_agreed_groups(conn: AsyncConnection, drifted: JudgeSwitch) -> list[CrossCheck]:
-    """Of the current window in which two judges drifted apart, the groups with the lowest agreement.
+    """Return the groups with the lowest agreement, of the current window in which two judges drifted apart.
 
-    Lowest first, and only those below the required agreement.
+    The lowest comes first; only groups below the required agreement are returned.
     """
     window = _rows_of_window(drifted.project_id, drifted.alias, drifted.recipe, drifted.pair, drifted.groups)
     found = [_view(row) for row in await conn.execute(window)]
@@ -177,7 +178,7 @@ async def least_agreed_groups(conn: AsyncConnection, drifted: JudgeSwitch) -> li
 
 @dataclass(frozen=True, slots=True)
 class CrossCheckCost:
-    """The cost of other judges. `usd` None: no price is known; `unpriced`: how many have no known price."""
+    """The cost of cross-checks. `usd`: None if no price is known. `unpriced`: how many have no known price."""
 
     at: float
     count: int
@@ -190,7 +191,7 @@ class CrossCheckCost:
 
 
 def cost_query(*groups_by: ColumnElement[Any]) -> Select[Any]:
-    """A query for costs, one row for each value of `groups_by`; `read_cost` reads it."""
+    """The query for costs, one row for each value of `groups_by`, for `read_cost`."""
     s = second_scores.c
     asked = s.tokens_in + s.tokens_out > 0
     query = select(
@@ -207,19 +208,19 @@ def cost_query(*groups_by: ColumnElement[Any]) -> Select[Any]:
 
 
 def read_cost(row: Any) -> CrossCheckCost:
-    """A row of `cost_query`."""
+    """Return the cost in a row of `cost_query`."""
     return sql.as_view(CrossCheckCost, row, at=float(row.at or 0.0))
 
 
 async def cross_check_cost(conn: AsyncConnection, project_id: str, since: float) -> CrossCheckCost:
-    """What other judges used since a time (unix seconds)."""
+    """Return the cost of cross-checks since a time (unix seconds)."""
     s = second_scores.c
     query = cost_query().where(s.id >= first_id_at("second", since), sql.without_index(s.project_id) == project_id)
     return read_cost((await conn.execute(query)).one())
 
 
 async def is_cross_checked(store: Store, group_id: str, pair: str) -> bool:
-    """Whether both of two judges have judged a group by now."""
+    """Whether both judges of a pair have judged a group."""
     s = second_scores.c
     query = select(s.id).where(s.group_id == group_id, s.pair == pair, s.failed.is_(None)).limit(1)
     async with store.read() as conn:
@@ -227,14 +228,14 @@ async def is_cross_checked(store: Store, group_id: str, pair: str) -> bool:
 
 
 async def list_cross_checks(store: Store, group_id: str) -> list[CrossCheck]:
-    """The verdicts of other judges on a group, oldest first."""
+    """Return the cross-checks of a group, oldest first."""
     query = select(second_scores).where(second_scores.c.group_id == group_id).order_by(second_scores.c.id)
     async with store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
 
 
 async def newest_of_each(conn: AsyncConnection, project_id: str) -> list[CrossCheck]:
-    """The newest cross-check of each alias and recipe."""
+    """Return the newest cross-check of each alias and judge recipe."""
     s = second_scores.c
     last = select(func.max(s.id)).where(s.project_id == project_id).group_by(s.alias, s.recipe)
     query = select(second_scores).where(s.id.in_(last)).order_by(s.alias, s.recipe)
@@ -242,7 +243,7 @@ async def newest_of_each(conn: AsyncConnection, project_id: str) -> list[CrossCh
 
 
 async def newest_of_campaign(store: Store, campaign_id: str) -> tuple[CrossCheck, JudgeSwitch | None] | None:
-    """The newest cross-check of a campaign's groups, and the judge that scores there."""
+    """Return the newest cross-check of a campaign's groups, and the judge switch in effect there, or None."""
     its = select(second_scores).join(groups, groups.c.id == second_scores.c.group_id)
     query = its.where(groups.c.campaign_id == campaign_id).order_by(second_scores.c.id.desc()).limit(1)
     async with store.read() as conn:

@@ -1,13 +1,13 @@
 """Records of judging besides the scores: prompts, the replies of each of several requests, and cached verdicts.
 
-Owns: these rows and their compact form. Refuses: scores (`recorder.queue.judging.scores`), writing prompts, parsing
-replies (package `judge`), and what a verdict's key is made of (`judge.rewards.rubrics`).
+Owns: these rows and their compact form. Refuses: scores (`recorder.queue.judging.scores`), composing prompts and
+parsing replies (package `judge`), and the hash key of a verdict (`judge.rewards.rubrics`).
 
 Several prompts about a group show the same trajectories in another order and under other ids. So the first prompt is
-stored whole, and each other one as an order of its lines plus replaced words. A line that the first prompt does not
-have is stored as it is, so decoding always returns the exact text. All is compressed JSON.
+stored in full, and each other one as an order of its lines plus replaced words. A line that the first prompt does not
+have is stored in full, so decoding always returns the exact text. Everything is compressed JSON.
 
-Replies are stored for scores that several requests made; a single reply is in the score's own column. A verdict on one
+Replies are stored for scores of several requests; a single reply is in the score's own column. A verdict on one
 trajectory is cached by a hash of its request, so that the same request is not sent twice. It quotes its trajectory and
 is deleted with it.
 """
@@ -36,19 +36,19 @@ Line = int | str  # the number of a line of the first text, or a new line
 
 
 def encode_lines(text: str, first: str, words: Words) -> list[Line]:
-    """The lines of a text by those of the first one."""
+    """Encode the lines of a text by the lines of the first text."""
     at = {line: number for number, line in enumerate(_put_in(first, words).split("\n"))}
     return [at.get(line, line) for line in text.split("\n")]
 
 
 def decode_lines(lines: Sequence[Line], first: str, words: Words) -> str:
-    """The text that `encode_lines` made these lines of."""
+    """Return the text that `encode_lines` encoded."""
     own = _put_in(first, words).split("\n")
     return "\n".join(line if isinstance(line, str) else own[line] for line in lines)
 
 
 def _put_in(text: str, words: Words) -> str:
-    """The text with all words replaced at once, so that none is replaced twice; a longer one before a shorter."""
+    """Replace all words in one pass, so that none is replaced twice; longer words come first."""
     if not words:
         return text
     known = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
@@ -60,10 +60,10 @@ Messages = Sequence[Mapping[str, str]]  # to a judge
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompt:
-    """The prompt of one request to a judge. `trajectory_id`: the one trajectory that it is about; None: the group.
+    """The prompt of one request to a judge. `trajectory_id`: its only trajectory; None: the whole group.
 
-    `number`: the index among several requests about the group, from 0. `words`: this prompt's words where the other
-    prompts have other words, by a name that is the same in all; used by `pack_prompts` alone.
+    `number`: the index among several requests about the group, from 0. `words`: this prompt's words that differ in the
+    other prompts, by a name that is the same in all; only `pack_prompts` uses them.
     """
 
     trajectory_id: str | None
@@ -73,7 +73,7 @@ class JudgePrompt:
 
 
 async def pack_prompts(asked: Sequence[JudgePrompt]) -> bytes | None:
-    """Prompts in stored form; None if there are none."""
+    """Return prompts in stored form, or None without prompts."""
     return await asyncio.to_thread(_pack, asked) if asked else None
 
 
@@ -83,10 +83,10 @@ async def write_prompts(conn: AsyncConnection, score_id: str, prompt: bytes) -> 
 
 
 async def load_prompts(store: Store, score_id: str, number: int = 0) -> list[JudgePrompt]:
-    """The prompts of a score, the group's first; empty if there were none or they were deleted.
+    """Return the prompts of a score, the group's first; empty if there were none or they were deleted.
 
-    Of several requests about the group it is the one with that `number`. A score from a stored reply has its prompt at
-    the score that was paid for: the same under one seed, but for the nonce.
+    Of several requests about the group, the prompt with that `number` is returned. The prompt of a score from a stored
+    reply is stored with the score that paid for the reply; with the same seed it differs only in the nonce.
     """
     this, paid = scores.alias("this"), scores.c
     own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
@@ -100,14 +100,14 @@ async def load_prompts(store: Store, score_id: str, number: int = 0) -> list[Jud
 
 
 async def scores_with_prompts(store: Store, score_ids: Collection[str]) -> set[str]:
-    """Those of some scores for which their own prompts are stored."""
+    """Return those of some scores whose own prompts are stored."""
     async with store.read() as conn:
         query = select(prompts.c.score_id).where(prompts.c.score_id.in_(score_ids))
         return set((await conn.execute(query)).scalars())
 
 
 def _asked(packed: bytes | None, paid_for: bytes | None, number: int) -> list[JudgePrompt]:
-    """The prompts of a score, with the group's prompt of another score if that one was paid for."""
+    """Return the prompts of a score, with the group's prompt of the score that paid for the reply."""
     found = _unpack(packed, number) if packed is not None else []
     if paid_for is None or any(one.trajectory_id is None for one in found):
         return found
@@ -125,7 +125,7 @@ def _whole(one: JudgePrompt) -> dict[str, Any]:
 
 
 def _retold(one: JudgePrompt, first: JudgePrompt) -> dict[str, Any]:
-    """A later request about the group, by the first one."""
+    """Encode a later request about the group by the first one."""
     words = {first.words[name]: word for name, word in one.words.items() if first.words.get(name)}
     pairs = zip(one.messages, first.messages, strict=True)
     lines = [{"role": own["role"], "lines": encode_lines(own["content"], its["content"], words)} for own, its in pairs]
@@ -133,9 +133,9 @@ def _retold(one: JudgePrompt, first: JudgePrompt) -> dict[str, Any]:
 
 
 def _unpack(packed: bytes, number: int) -> list[JudgePrompt]:
-    """Unpacked prompts; of several requests about the group only the one with that `number`.
+    """Unpack prompts; of several requests about the group, only the one with that `number`.
 
-    A score from before single trajectories' prompts were stored has only the messages about its group.
+    A score of an old release, which stored no prompts of single trajectories, has only the messages about its group.
     """
     found = json.loads(zlib.decompress(packed))
     whole = [JudgePrompt(**one) for one in found if "messages" in one] or [JudgePrompt(None, found)]
@@ -157,7 +157,7 @@ def _read(later: Mapping[str, Any], first: JudgePrompt) -> JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReplyVerdict:
-    """One reply's verdict on one trajectory: a score in 0..1, the reason, and the sub-scores that it is the mean of."""
+    """One reply's verdict on one trajectory: a score in 0..1 (the mean of its sub-scores), and the reason."""
 
     trajectory_id: str
     score: float
@@ -167,10 +167,10 @@ class ReplyVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NewReply:
-    """One of several requests about a group; `number` counts them from 0.
+    """The reply to one of several requests about a group; `number` counts them from 0.
 
-    `reply` None: no reply could be parsed, and `failed` says why; or one of the group's trajectories was deleted.
-    `verdicts`: in the order in which the judge saw the trajectories. `weight`: its weight among the others.
+    `reply`: None if no reply could be parsed (`failed` says why) or if a trajectory of the group was deleted.
+    `verdicts`: in the order in which the judge saw the trajectories. `weight`: the reply's weight in the score.
     """
 
     number: int
@@ -194,7 +194,7 @@ async def write_replies(conn: AsyncConnection, score_id: str, replies: Sequence[
 
 
 async def load_replies(conn: AsyncConnection, score_ids: Iterable[str]) -> Mapping[str, tuple[NewReply, ...]]:
-    """The replies of scores, by the scores' ids; a score that one request made, or none, has none here."""
+    """Return the replies of scores, by score id; only scores of several requests have any."""
     query = select(judge_replies).where(judge_replies.c.score_id.in_(list(score_ids)))
     found: defaultdict[str, list[NewReply]] = defaultdict(list)
     for row in await conn.execute(query.order_by(judge_replies.c.score_id, judge_replies.c.number)):
@@ -214,7 +214,7 @@ def _verdicts(written: str | None) -> tuple[ReplyVerdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CachedVerdicts:
-    """A judge's verdict on one trajectory: JSON, and the judge version that gave it."""
+    """A judge's cached verdict on one trajectory: JSON, and the judge version that gave it."""
 
     verdicts: str
     judge_version: str | None
@@ -231,7 +231,7 @@ class NewVerdicts:
 
 
 async def find_verdicts(project: Project, hashes: Sequence[str]) -> dict[str, CachedVerdicts]:
-    """The cached verdicts of the same requests, by hash; hashes without one are absent."""
+    """Return the cached verdicts of the same requests, by hash; hashes without one are absent."""
     v = verdicts.c
     query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project.id, v.hash.in_(hashes))
     async with project.store.read() as conn:
@@ -242,12 +242,13 @@ async def find_verdicts(project: Project, hashes: Sequence[str]) -> dict[str, Ca
 async def keep_verdicts(project: Project, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
     """Cache verdicts, except those on trajectories that were deleted meanwhile.
 
-    Cached ones stay; with `anew` they are replaced.
+    Existing ones stay; with `anew` they are replaced.
     """
     texts = ("project_id", "hash", "trajectory_id", "verdicts", "judge_version")
     row = select(*(bindparam(f"new_{name}", type_=Text) for name in texts), now())
     row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
-    in_order = sorted(said, key=lambda one: one.hash)  # two writers of the same verdicts never deadlock
+    # in order, so that two writers of the same verdicts do not deadlock
+    in_order = sorted(said, key=lambda one: one.hash)
     values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
     async with project.store.write() as conn:
         new = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row)

@@ -1,13 +1,13 @@
-"""Which groups may be rescored on request, and by which recipe each was scored.
+"""Which groups may be rescored on request, and by which judge recipe each was scored.
 
 Owns: the states and reasons that allow it, filters, reading by page, and requesting one group's rescore. Refuses:
 scoring, and writing scores (`recorder.queue.judging.scores`).
 
 By state: `ready` and `unscored` groups have no current score; `scored` ones get a new one. Groups that a step took
 (`training`, `tried`, `trained`) keep the score that they were trained with, and the new score is history. `judging`
-groups are held by a judge. Of excluded groups (`left_out`), only those count that a new score can bring back: those
-excluded for what their score said or could not say (`OF_SCORES`) and, on request, those excluded for their version.
-`open` groups have not ended.
+groups are held by a judge. Excluded groups (`left_out`) may be rescored only if a new score can include them again: if
+they were excluded because of their score (`OF_SCORES`) or, on request, because of their version. `open` groups have not
+ended.
 """
 
 from __future__ import annotations
@@ -30,21 +30,19 @@ from recorder.store.schema import ledger as ledger_rows
 from recorder.store.sql import now
 from recorder.store.transitions import move_state
 
-KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)  # their score was trained on
-OF_SCORES: Final = (
-    "ruler_needs_two",
-    "zero_variance",
-    "reward_missing",
-)  # of a group: another recipe may give a usable score
-REQUESTED: Final = "asked_anew"  # of a group: a rescore was requested; the ledger says by whom and why
+# states of groups that keep their score, because it was trained on
+KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
+# reasons of a group: another judge recipe may give a usable score
+OF_SCORES: Final = ("ruler_needs_two", "zero_variance", "reward_missing")
+REQUESTED: Final = "asked_anew"  # ledger code of a group: a rescore was requested, with who and why
 PAGE: Final = 200
-_MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these once `try_after` is over
+_MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these after `try_after`
 _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
 
 
 @dataclass(frozen=True, slots=True)
 class RescoreCandidate:
-    """One group. `recipe_hash`: of its current score, or of its newest if the current one stays; None: it has none.
+    """One group. `recipe_hash`: of its current score, or of its newest if the current one stays; None: no score.
 
     `reason`: why it is excluded. `alias` and `judge_recipe` (its campaign's) determine its current judge recipe.
     """
@@ -61,7 +59,7 @@ class RescoreCandidate:
 
 
 def rescorable_reasons(*, anew: bool) -> tuple[str, ...]:
-    """The reasons of excluded groups that a new score can bring back; with `anew` also those about their version."""
+    """Return the reasons of excluded groups that a new score can include again; `anew`: also reasons of versions."""
     return (*OF_SCORES, *ancestry.OF_VERSIONS) if anew else OF_SCORES
 
 
@@ -72,17 +70,17 @@ async def list_rescorable(
     alias_id: str | None = None,
     campaign_id: str | None = None,
 ) -> list[RescoreCandidate]:
-    """The groups of a project that may be rescored, oldest first; optionally of one alias or campaign.
+    """Yield the groups of a project that may be rescored, oldest first; optionally of one alias or campaign.
 
-    `anew`: also those that were excluded because of their version.
+    `anew`: also groups that were excluded because of their version.
     """
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(rescorable_reasons(anew=anew)))
     wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), left_out)]
     wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
     wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
-    # Their ids first: ordering with these conditions makes SQLite read the recipes of all groups for each page.
+    # The ids first: with these conditions and an order, SQLite would read the recipes of all groups for each page.
     async with project.store.read() as conn:
-        ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # they begin with the time
+        ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # ids begin with the time
     found: list[RescoreCandidate] = []
     for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
         async with project.store.read() as conn:
@@ -94,8 +92,8 @@ async def list_rescorable(
 async def request_rescore(project: Project, group_id: str, *, by: str, why: str) -> None:
     """Request a rescore of a group (internal id) with new prompts, and record by whom and why.
 
-    It keeps its score until there is another; a trainer waits for that. A group excluded for its score or its version
-    waits for a judge again. Raises NotFound; Conflict if a judge or a step holds it, or it is open.
+    It keeps its score until there is a new one; trainers wait for that. A group that was excluded because of its score
+    or its version waits for a judge again. Raises NotFound, and Conflict if a judge or a step holds it or it is open.
     """
     async with project.store.write() as conn:
         row = (await conn.execute(select(groups).where(_this(project.id, group_id)).with_for_update())).first()
@@ -107,7 +105,7 @@ async def request_rescore(project: Project, group_id: str, *, by: str, why: str)
 
 
 async def needs_new_prompt(store: Store, group_id: str) -> bool:
-    """Whether a rescore was requested since the group's last score: then no stored reply is used."""
+    """Whether a rescore was requested since the group's last score; then stored replies are not used."""
     asked = select(func.max(ledger_rows.c.at)).where(
         ledger_rows.c.object_kind == "group", ledger_rows.c.object_id == group_id, ledger_rows.c.code == REQUESTED
     )
@@ -129,7 +127,7 @@ async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
 
 
 def refusal_reason(state: GroupState, reason: str | None) -> str | None:
-    """Why a group in this state, excluded for this reason, cannot be rescored; None: it can be."""
+    """Return why a group in this state, with this reason, cannot be rescored; None: it can."""
     if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
         return None
     detail = {

@@ -1,7 +1,7 @@
 """Scores: immutable rows with a judge's verdict on a group, and the state changes that follow.
 
-Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: asking a
-judge, and the form of prompts and replies (`recorder.queue.judging`).
+Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: requests
+to a judge, and the form of prompts and replies (`recorder.queue.judging.records`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
 
-PAGE: Final = 200  # scores of one SELECT: a long read would keep SQLite's log from being reused
+PAGE: Final = 200  # scores per SELECT: a long read would prevent SQLite from reusing its WAL
 REWARD: Final = "reward"  # the part that combines the others, and that is trained on
 
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """One number about one trajectory; `value` None: it is missing, and `explanation` says why.
+    """One number about one trajectory. `value`: None if it is missing; then `explanation` says why.
 
-    `unasked`: no judge gave the value, because the trajectories of the group are identical. It ties the group and has
-    no meaning compared with other groups, so means over trajectories omit it.
+    `unasked`: no judge gave the value, because the trajectories of the group are identical. It means a tie in the group
+    and cannot be compared with other groups, so means over trajectories omit it.
     """
 
     trajectory_id: str
@@ -57,8 +57,8 @@ class NewPart:
 class ScoreRow:
     """The result of judging a group: its recipe and judge, the replies, and their cost.
 
-    `prompt_hash` None: no request was sent (checks alone). If several requests made the score, `replies` has each of
-    them and `reply` is None. `tokens_cached`: the input tokens that the provider read from its cache at a lower price.
+    `prompt_hash`: None if no request was sent (checks alone). If several requests made the score, `replies` has each
+    reply and `reply` is None. `tokens_cached`: the input tokens that the provider read from its cache at a lower price.
     `agreement`: of several replies, the mean of Kendall's tau-b over each two.
     """
 
@@ -77,7 +77,7 @@ class ScoreRow:
     replies: Sequence[NewReply]
 
     def row_fields(self) -> dict[str, Any]:
-        """Return the fields above by their names, without those of a subclass."""
+        """Return the fields of this class by name, without those of a subclass."""
         return {one.name: getattr(self, one.name) for one in fields(ScoreRow)}
 
 
@@ -131,7 +131,7 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
 
 
 async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
-    """Leave a group to a person. The cost is in the score's row, so the ledger does not count it."""
+    """Make a group wait for a person. The cost is in the score's row, so the ledger does not repeat it."""
     # try_after stays unchanged: feedback that came during judging makes the group due again.
     await move_state(
         conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
@@ -143,7 +143,7 @@ async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, scor
 
 
 async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
-    """Write a further score; the group's current one stays. Return its id, or None if the group is in another state.
+    """Write another score; the current one stays. Return its id, or None if the group is not in one of `states`.
 
     Raises Conflict as `record_score` does.
     """
@@ -196,7 +196,7 @@ def _storable(value: Any) -> Any:
 
 
 async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any, try_after_s: float) -> None:
-    """Mark a group as unscored: it is judged again after `try_after_s`, and the ledger has why. Raises LeaseLost."""
+    """Mark a group as unscored: it is judged again after `try_after_s`; the ledger has the reason. Raises LeaseLost."""
     async with store.write() as conn:
         await move_state(
             conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch,
@@ -358,7 +358,7 @@ def unasked_trajectories(parts: Iterable[NewPart]) -> set[str]:
 async def wait_for_scores(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:
     """Wait until groups are judged; return their current scores' ids, None for a group that could not be scored.
 
-    How long to wait is the caller's policy (`asyncio.timeout`).
+    The caller decides how long to wait (`asyncio.timeout`).
     """
     with store.watch.on(Topic.GROUPS) as news:
         while True:

@@ -1,15 +1,14 @@
-"""Which of two judges scores an alias's groups by a recipe, since when and why; and the rule of `[judge.strong]`.
+"""Which of two judges scores an alias's groups by a judge recipe, since when and why: the rule of `[judge.strong]`.
 
 Owns: the agreement of two scores of one group, its mean over groups with an interval, when the other judge takes over,
-and the rows of these switches. Refuses: verdicts (`recorder.queue.judging.cross_checks`), and asking judges.
+and the rows of these switches. Refuses: verdicts (`recorder.queue.judging.cross_checks`), and requests to judges.
 
-The mean of a few groups is noisy and is looked at after each of them. A rule by the mean alone would switch judges for
-noise and switch back. So judges are switched only if the whole interval of the mean lies beyond the bound, over a full
-window, in either direction. How often that is wrong, and how soon it is right, is simulated (`benchmarks/drift.py`,
+The mean of a few groups is noisy and is tested after each group. A rule by the mean alone would switch judges because
+of noise and switch back. So judges are switched only if the whole interval of the mean, over a full window, is beyond
+the bound, in either direction. A simulation measures the error rate and the delay (`benchmarks/drift.py`,
 docs/judging.md).
 
-Each row names the settings of both judges, so it says nothing about any other two. The cheap judge scores where no row
-says otherwise.
+Each row has the settings of both judges and applies only to this pair. Without a row the cheap judge scores.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ STRONG: Final = "strong"
 Values = Mapping[str, float | None]  # by trajectory id
 
 SURELY: Final = 2.576  # standard errors on either side: 99 % for a single test over many groups
-# If all groups agree alike (say, two trajectories each), a window has no spread, though the next group may differ. So
-# the spread counts one group more, which is so far from the mean.
+# If all groups have the same agreement (say, with two trajectories each), a window has no spread, though the next group
+# may differ. So the spread includes one more group at this distance from the mean.
 ONE_MORE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The mean tau-b over `groups` groups, and its interval; None without groups."""
+    """The mean tau-b over `groups` groups, and its interval; both None without groups."""
 
     groups: int
     mean: float | None = None
@@ -52,20 +51,20 @@ class Agreement:
 
 
 def group_tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None:
-    """The agreement of two judges on the order of a group's trajectories, over their parts in turn: Kendall's tau-b.
+    """Return the agreement of two judges on the order of a group's trajectories: tau-b over the pairs of all parts.
 
-    None: the strong one ties all trajectories, so there is no order to agree with. A cheap one that ties all
-    trajectories which the strong one distinguishes agrees by 0: it has lost all order.
+    None if the strong judge ties all trajectories: there is no order to agree with. If only the cheap judge ties all of
+    them, the agreement is 0.
     """
     pairs = sum((compare_rewards(one, other) for one, other in zip(cheap, strong, strict=True)), PairAgreement())
-    told_by_strong = pairs.kept + pairs.turned + pairs.tied_before
-    if not told_by_strong:
+    ordered_by_strong = pairs.kept + pairs.turned + pairs.tied_before
+    if not ordered_by_strong:
         return None
     return pairs.tau or 0.0
 
 
 def mean_agreement(taus: Sequence[float]) -> Agreement:
-    """The mean of some groups' tau, and its interval (Student's t)."""
+    """Return the mean of some groups' tau-b, and its interval (Student's t)."""
     count = len(taus)
     if not count:
         return Agreement(0)
@@ -76,14 +75,15 @@ def mean_agreement(taus: Sequence[float]) -> Agreement:
 
 
 def _student(freedom: int) -> float:
-    """As `SURELY`, of few: the quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    """Return `SURELY` for few values: the quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
     z = SURELY
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge:
-    """The judge that scores from here on: the other one if the agreement's interval over a full window lies beyond the
-    bound.
+    """Return the judge that scores from now on.
+
+    It is the other judge if the agreement's interval over a full window is beyond the bound.
     """
     if found.groups < window or found.low is None or found.high is None:
         return now
@@ -93,15 +93,17 @@ def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge
 
 
 Reason = Literal["judge_drift", "judge_agrees", "judges_set"]
-DRIFT: Final = "judge_drift"  # they agree too little: the strong one scores
-AGREES: Final = "judge_agrees"  # they agree again: the cheap one scores
-SET: Final = "judges_set"  # other judges are set: the cheap one of these scores
+DRIFT: Final = "judge_drift"  # they agree too little: the strong judge scores
+AGREES: Final = "judge_agrees"  # they agree again: the cheap judge scores
+SET: Final = "judges_set"  # the settings name other judges: their cheap judge scores
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSwitch:
-    """From `at` (unix seconds) on `judge` scores; `judge_model` is its name. `mean` to `high`: the agreement of both
-    over `groups` groups, and `bound` the required agreement; None: agreement is not the reason.
+    """From `at` (unix seconds) on, `judge` scores; `judge_model` is its name.
+
+    `mean` to `high`: the agreement of both judges over `groups` groups. `bound`: the required agreement. They are None
+    if agreement is not the reason.
     """
 
     project_id: str
@@ -130,7 +132,7 @@ class JudgeSwitch:
             return f"{of}: {self.judge_model or 'no judge'} scores, because the judges' settings changed"
         how = "too little" if self.drifted else "again"
         return (
-            f"{of}: the judge and the strong one agree {how} ({self.agreed()}; judge.strong.min_agreement is "
+            f"{of}: the judge and the strong judge agree {how} ({self.agreed()}; judge.strong.min_agreement is "
             f"{self.bound:g}): {self.judge_model} scores"
         )
 
@@ -142,7 +144,7 @@ class JudgeSwitch:
 
 
 async def current_switch(project: Project, alias: str, recipe: str) -> JudgeSwitch | None:
-    """The newest switch of an alias and recipe; None: the cheap judge has always scored."""
+    """Return the newest switch of an alias and judge recipe; None: the cheap judge has always scored."""
     async with project.store.read() as conn:
         return await newest_switch(conn, project.id, alias, recipe)
 
@@ -161,7 +163,7 @@ async def newest_switch(conn: AsyncConnection, project_id: str, alias: str, reci
 
 
 async def project_switches(conn: AsyncConnection, project_id: str) -> list[JudgeSwitch]:
-    """The newest switch of each alias and recipe that had any."""
+    """Return the newest switch of each alias and judge recipe with one."""
     t = judge_turns.c
     last = select(t.alias, t.recipe, func.max(t.number).label("number")).where(t.project_id == project_id)
     last_of = last.group_by(t.alias, t.recipe).subquery()
@@ -171,7 +173,7 @@ async def project_switches(conn: AsyncConnection, project_id: str) -> list[Judge
 
 
 async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) -> dict[str, JudgeSwitch]:
-    """The switches from an id on, by their ids, oldest first."""
+    """Return the switches from an id on, by id, oldest first."""
     t = judge_turns.c
     rows = await conn.execute(
         select(judge_turns).where(t.project_id == project_id, t.id >= first_id).order_by(t.at, t.id)
@@ -182,19 +184,21 @@ async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) 
 async def write_switch(
     conn: AsyncConnection, after: JudgeSwitch | None, new: JudgeSwitch, found: Agreement | None = None
 ) -> JudgeSwitch | None:
-    """Write a switch that follows `after`; None: another process wrote one meanwhile."""
+    """Write a switch that follows `after`, and return it; None if another process wrote one meanwhile."""
     figures = asdict(found) if found is not None else {}
-    taken = replace(new, number=after.number + 1 if after is not None else 1, at=await sql.format_wait(conn), **figures)
+    taken = replace(
+        new, number=after.number + 1 if after is not None else 1, at=await sql.current_time(conn), **figures
+    )
     statement = sql.insert_ignore(conn, judge_turns).values(id=new_id("turn"), **asdict(taken) | {"at": now()})
     written = await conn.execute(statement)
     return taken if written.rowcount else None
 
 
 async def end_outdated_switches(project: Project, pairs: Mapping[str, str], model: str) -> list[JudgeSwitch]:
-    """End the switches of strong judges whose settings are outdated; returns the switches written for that.
+    """End the switches to strong judges with outdated settings; return the new switches.
 
-    `pairs`: the hash of both judges' settings, by recipe; a recipe with one judge is absent. `model`: the judge that
-    scores then.
+    `pairs`: the hash of both judges' settings, by judge recipe; a recipe with one judge is absent. `model`: the judge
+    that scores from then on.
     """
     async with project.store.write() as conn:
         ended = [

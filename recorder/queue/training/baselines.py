@@ -3,9 +3,9 @@
 Owns: which earlier rewards of an alias count, loading them, and which ones a step used. Refuses: the comparison
 (`trainer.batch.advantages`).
 
-A reward counts if it has a meaning outside its group (a ranking has none), the same recipe made it, it is its group's
-current one, and its trajectory ended by itself and is there for training. Shadow answers are judged at a single call
-and are not whole trajectories.
+A reward counts if all of this holds: it has a meaning outside its group (a ranking has none), the same judge recipe
+made it, it is part of its group's current score, and its trajectory completed and has the purpose `train`. Rewards of
+shadow answers do not count, because they are about a single call and not about a whole trajectory.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, groups, score_parts, scores, step_baselines, trajectories
 
-FEWEST: Final = 64  # the mean of fewer is off by more than an eighth of the deviation
-MOST: Final = 256  # older ones are of a model that has been trained since
-PAGE: Final = 256  # rewards a SELECT
+FEWEST: Final = 64  # with fewer, the mean's standard error exceeds an eighth of the deviation
+MOST: Final = 256  # older rewards are of a model that has been trained further since
+PAGE: Final = 256  # rewards per SELECT
 _LOOKED_AT: Final = 8 * MOST  # newest first: how far back trajectories with the same tools are searched
 
 
@@ -41,7 +41,7 @@ class EarlierReward:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a reward is compared with: mean and standard deviation of so many others."""
+    """What a reward is compared with: mean and standard deviation of `rewards` earlier rewards."""
 
     mean: float
     std: float
@@ -51,7 +51,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class ComparedReward:
-    """A reward of a step, and the baseline it had."""
+    """A reward of a step, and the baseline that it was compared with."""
 
     trajectory_id: str
     reward: float
@@ -62,7 +62,7 @@ class ComparedReward:
 
 
 async def list_earlier_rewards(store: Store, alias_id: str, recipe_hash: str) -> list[EarlierReward]:
-    """The rewards that count, newest first, as far back as is looked; a page a transaction."""
+    """Return the rewards that count, newest first, back to a bound. Each page is one transaction."""
     found: list[EarlierReward] = []
     page = query = _rewards(alias_id, recipe_hash).limit(PAGE)
     while len(found) < _LOOKED_AT:
@@ -76,7 +76,7 @@ async def list_earlier_rewards(store: Store, alias_id: str, recipe_hash: str) ->
 
 
 async def tool_names(store: Store, trajectory_ids: Collection[str]) -> dict[str, bytes | None]:
-    """What names the tools of each run, as in `EarlierReward`."""
+    """Return by trajectory id what identifies the trajectory's tools, as in `EarlierReward`."""
     leaf = select(trajectories.c.id, calls.c.tools_blob_id).outerjoin(calls, calls.c.id == trajectories.c.leaf_call_id)
     found: dict[str, bytes | None] = {}
     ids = list(trajectory_ids)
@@ -88,9 +88,10 @@ async def tool_names(store: Store, trajectory_ids: Collection[str]) -> dict[str,
 
 
 async def list_lacking_recipes(store: Store, alias_id: str) -> dict[str, int]:
-    """The recipes under which scored groups of a running baseline cannot be trained yet, and how many rewards each has.
+    """Return the judge recipes whose scored groups wait for a running baseline, each with its number of rewards.
 
-    With one more than `FEWEST` every run has that many others. Empty where the alias compares inside groups.
+    A recipe needs `FEWEST` + 1 rewards: then every trajectory has `FEWEST` others. Empty if the alias compares inside
+    groups.
     """
     async with store.read() as conn:
         recipes = list((await conn.execute(_recipes_waiting(alias_id))).scalars())
@@ -99,13 +100,13 @@ async def list_lacking_recipes(store: Store, alias_id: str) -> dict[str, int]:
 
 
 async def write_baselines(conn: AsyncConnection, step_id: str, compared: Sequence[ComparedReward]) -> None:
-    """Write what a step compared with, in the transaction that makes it visible."""
+    """Write the baselines of a step, in the transaction that makes the step visible."""
     if compared:
         await conn.execute(insert(step_baselines), [{"step_id": step_id, **asdict(one)} for one in compared])
 
 
 _newest: Final = (scores.c.created_at, scores.c.id, score_parts.c.trajectory_id)
-_KEYS: Final = ("at", "score_id", "trajectory_id")  # what the columns of a row are called that `_newest` sorts by
+_KEYS: Final = ("at", "score_id", "trajectory_id")  # the labels of the columns that `_newest` sorts by
 
 
 def _rewards(alias_id: str, recipe_hash: str) -> Select[Any]:
@@ -117,7 +118,7 @@ def _rewards(alias_id: str, recipe_hash: str) -> Select[Any]:
         scores.c.created_at.label("at"),
         scores.c.id.label("score_id"),
     )
-    # by the group's id: its current score has no index, and SQLite would make one of the whole table for each page
+    # joined by the group's id: the current score has no index, and SQLite would build one over the table for each page
     current = scores.join(groups, and_(groups.c.id == scores.c.group_id, groups.c.current_score_id == scores.c.id))
     of_runs = current.join(score_parts, score_parts.c.score_id == scores.c.id)
     of_runs = of_runs.join(trajectories, t.id == score_parts.c.trajectory_id)

@@ -1,10 +1,9 @@
-"""How much may be learned now: budgets of the last hour and day, allowed hours, and the sentence that explains a hold.
+"""Budgets and hours of `[learn]`: whether judging and training may continue now, and what judging and steps cost.
 
-Owns: the rules of `[learn]` as pure functions, the sentences that every face shows while they hold a stage back, and
-the queries of what judging and steps cost, lately or in a campaign. Refuses: holding anything back (judge and learner
-do).
+Owns: these rules as pure functions, the sentence that every interface shows while a stage is paused, and the queries of
+what judging and steps cost, recently or in a campaign. Refuses: pausing (the judge and the learner do).
 
-Campaigns do not count toward the budgets; judging for a version's gate counts like any other.
+Campaigns do not count toward the budgets. Judging for a version's gate does.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Amounts = Iterable[tuple[float, float]]  # when (unix seconds), how much
 
 
 class Limit(StrEnum):
-    """A setting of `[learn]` that holds a stage back."""
+    """A setting of `[learn]` that pauses a stage."""
 
     HOURS = "hours"
     JUDGE_TOKENS = "judge_tokens_per_day"
@@ -45,7 +44,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgeUsage:
-    """What judging cost about a time (unix seconds)."""
+    """What judging cost at about a time (unix seconds)."""
 
     at: float
     tokens: int
@@ -54,10 +53,10 @@ class JudgeUsage:
 
 @dataclass(frozen=True, slots=True)
 class BudgetHold:
-    """`[learn]` holds a stage back for `for_s` seconds, until `until` (unix seconds).
+    """`[learn]` pauses a stage for `for_s` seconds, until `until` (unix seconds).
 
-    `limits`: the settings that do, the longest first, each with what was reached. `opens`: the time of day at which the
-    hours begin that end the hold; None: a budget's window ends it.
+    `limits`: the settings that pause it, the longest first, each with a clause that names the limit. `opens`: the time
+    of day at which allowed hours begin and end the pause; None: the window of a budget ends it.
     """
 
     for_s: float
@@ -67,28 +66,28 @@ class BudgetHold:
 
     @property
     def code(self) -> Limit:
-        """The setting that holds the longest."""
+        """The setting that pauses the stage the longest."""
         return self.limits[0][0]
 
     @property
     def why(self) -> str:
-        """What was reached, as a clause. It names no time that passes."""
+        """The limits that were reached, as a clause without times that change."""
         return ", and ".join(reached for _, reached in self.limits)
 
     def sentence(self, stage: str) -> str:
-        """What is shown while a stage (`Learning`, `Judging`) is held back: why, until when, and what ends it now."""
+        """The sentence while a stage (`Learning`, `Judging`) is paused: why, until when, and how to end it now."""
         at = self.opens if self.opens is not None else f"about {clock_time(self.until, self.until - self.for_s)}"
         return f"{stage} is paused: {self.why}. It resumes at {at}.{self._remedy()}"
 
     def _remedy(self) -> str:
-        """Which settings to raise; nothing where that alone would not end the hold."""
+        """Which settings to raise; empty if that alone would not end the pause."""
         if any(limit is Limit.HOURS for limit, _ in self.limits):
             return ""
         return f" Raise {' and '.join(f'learn.{limit}' for limit, _ in self.limits)} to continue now."
 
 
 def seconds_until_free(spent: Amounts, limit: float, window_s: float, at: float) -> float:
-    """How long from `at` until less than `limit` was spent within the last `window_s`; 0: that is so now."""
+    """Return the seconds from `at` until less than `limit` was spent within the last `window_s`; 0: it is so now."""
     counted = sorted((when, amount) for when, amount in spent if when > at - window_s)
     total = sum(amount for _, amount in counted)
     free_s = 0.0
@@ -101,7 +100,7 @@ def seconds_until_free(spent: Amounts, limit: float, window_s: float, at: float)
 
 
 def judging_holds(learn: LearnSettings, spent: Sequence[JudgeUsage], at: float, local: datetime) -> BudgetHold | None:
-    """What keeps the judge from its next group; None: nothing."""
+    """Return what pauses the judge, or None."""
     reached = []
     if (limit := learn.judge_tokens_per_day) is not None:
         amounts = [(one.at, float(one.tokens)) for one in spent]
@@ -115,7 +114,7 @@ def judging_holds(learn: LearnSettings, spent: Sequence[JudgeUsage], at: float, 
 
 
 def training_holds(learn: LearnSettings, steps_at: Sequence[float], at: float, local: datetime) -> BudgetHold | None:
-    """What keeps an alias from its next step; None: nothing."""
+    """Return what pauses the training of an alias, or None."""
     reached = []
     if (limit := learn.steps_per_hour) is not None:
         clause = f"the alias took its {limit} step{'' if limit == 1 else 's'} of the last hour"
@@ -126,7 +125,7 @@ def training_holds(learn: LearnSettings, steps_at: Sequence[float], at: float, l
 def _hold(
     learn: LearnSettings, budgets: Sequence[tuple[float, Limit, str]], at: float, local: datetime
 ) -> BudgetHold | None:
-    """The hold of these budgets, each with the seconds until it is free, and of the hours: it ends when all allow."""
+    """The pause by these budgets (each with the seconds until it is free) and by the hours; the longest counts."""
     spent = [one for one in budgets if one[0] > 0]
     free_s = max((wait_s for wait_s, *_ in spent), default=0.0)
     closed_s, clause, opens = 0.0, "", None
@@ -141,8 +140,8 @@ def _hold(
     return BudgetHold(free_s, at + free_s, limits, opens) if limits else None
 
 
-MINUTE_S: Final = 60.0  # judgings of a day are summed by the minute
-# Unscored, after a judge may have answered.
+MINUTE_S: Final = 60.0  # the judgings of a day are summed by minute
+# Reasons why a group is unscored although a judge may have answered.
 PAID_IN_VAIN: Final = (
     "judge_unreadable",
     "judge_declined",
@@ -163,7 +162,7 @@ class CampaignJudgingCost:
     """
 
     judgings: int
-    requests: int  # replies of judges: one a group, or one a distinct trajectory; repairs not counted
+    requests: int  # replies of judges: one per group or per distinct trajectory; repairs are not counted
     tokens_in: int
     tokens_cached: int
     tokens_out: int
@@ -219,18 +218,18 @@ async def judging_cost_since(project: Project, since: float) -> list[JudgeUsage]
 
 
 async def judging_hold(project: Project, learn: LearnSettings) -> BudgetHold | None:
-    """What keeps judges from what comes from live traffic now; None: nothing does."""
+    """Return what pauses the judging of live traffic now, or None."""
     counted = learn.judge_tokens_per_day is not None or learn.judge_usd_per_day is not None
     if not counted and learn.hours is None:
         return None
     async with project.store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
     spent = await judging_cost_since(project, at - DAY_S) if counted else []
     return judging_holds(learn, spent, at, datetime.now())
 
 
 async def list_step_times(store: Store, alias_id: str, since: float) -> list[float]:
-    """When the steps of an alias began since a time (unix seconds), those that run included."""
+    """Return when the steps of an alias began, since a time (unix seconds), with the running one."""
     query = select(steps.c.started_at).where(
         steps.c.alias_id == alias_id,
         steps.c.campaign_id.is_(None),
@@ -273,7 +272,7 @@ async def campaign_judging_cost(store: Store, campaign: CampaignView) -> Campaig
 
 
 def _requests(mine: Select[tuple[str]]) -> Iterator[Select[int]]:
-    """Counts of judges' replies about these groups: about a group, each of several, and about single trajectories.
+    """Queries that count judges' replies about these groups: one per group, each of several, one per trajectory.
 
     A stored reply that was parsed again for another score of its group counts as one request.
     """

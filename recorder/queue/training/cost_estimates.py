@@ -1,7 +1,7 @@
 """Recent costs of an alias's trajectories and of judging them, to estimate the cost of more.
 
-Owns: means over the newest in the store. Refuses: predicting how many more there will be (`trainer.campaign.estimate`),
-and budgets (`recorder.queue.training.budgets`).
+Owns: means over the newest trajectories and scores. Refuses: predicting how many more there will be
+(`trainer.campaign.estimate`), and budgets (`recorder.queue.training.budgets`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEWEST_SCORES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryCost:
-    """Means over `runs` trajectories, in tokens and dollars; `usd` None: no price is known."""
+    """Means over `runs` trajectories, in tokens and dollars. `usd`: None if no price is known."""
 
     runs: int
     tokens_in: float
@@ -34,7 +34,7 @@ class TrajectoryCost:
 
 
 async def trajectory_costs(store: Store, alias_id: str) -> TrajectoryCost | None:
-    """The token counts of an alias's newest trajectories that ended by themselves; None: there are none."""
+    """Return the mean token counts of an alias's newest completed trajectories, or None without any."""
     t = trajectories.c
     newest = (
         select(t.id)
@@ -62,10 +62,9 @@ def _count(usage: dict[str, Any], name: str) -> int:
 
 
 async def judging_costs(store: Store, alias_id: str, judge_model: str, parts: Collection[str]) -> TrajectoryCost | None:
-    """The cost per trajectory of an alias's newest scores in which a model gave all of these parts; None: there are
-    none.
+    """Return the cost per trajectory of an alias's newest scores in which a model gave all of these parts, or None.
 
-    Scores without a request, from a stored reply or for identical trajectories, are not counted.
+    Scores without a request (from a stored reply, or for identical trajectories) are not counted.
     """
     newest = (
         select(scores.c.id, scores.c.tokens_in, scores.c.tokens_out, scores.c.cost_usd)
@@ -84,10 +83,7 @@ async def judging_costs(store: Store, alias_id: str, judge_model: str, parts: Co
 
 
 async def strong_judge_costs(project: Project, alias: str, recipe: str, judge_model: str) -> TrajectoryCost | None:
-    """The cost per trajectory of the strong judge's newest cross-checks of an alias (by its name).
-
-    None: there are none.
-    """
+    """Return the cost per trajectory of the strong judge's newest cross-checks of an alias (by name), or None."""
     s = second_scores.c
     mine = (s.project_id == project.id, s.alias == alias, s.recipe == recipe)
     its = (s.judge == STRONG, s.judge_model == judge_model, s.failed.is_(None), s.parts.is_not(None), s.tokens_in > 0)

@@ -30,12 +30,12 @@ from recorder.store.schema import aliases, campaigns, groups, step_groups, step_
 from recorder.store.sql import now
 from recorder.store.transitions import guarded_update, move_state
 
-ORPHANED: Final = "orphaned"  # its trainer died or lost the alias to another
+ORPHANED: Final = "orphaned"  # its trainer died, or another trainer took over the alias
 
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One optimizer step. `number` counts along the alias; `checkpoint_path` holds optimizer, scheduler, RNG state."""
+    """One optimizer step. `number` counts the alias's steps; `checkpoint_path`: optimizer, scheduler and RNG state."""
 
     id: str
     project_id: str
@@ -61,10 +61,10 @@ async def begin_step(
     groups: Sequence[GroupClaim] = (),
     lease: Lease | None = None,
 ) -> StepView:
-    """Begin a step on the version that is live now, with these groups. Only one trainer holds an alias, so a step that
-    is still running is an orphan: it and its version are abandoned.
+    """Begin a step on the live version, with these groups.
 
-    Raises VersionPending while a version of the alias is undecided, Conflict if another version is live.
+    Only one trainer holds an alias, so a step that still runs is an orphan: it and its version are abandoned. Raises
+    VersionPending while a version of the alias is undecided, Conflict if another version is live.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id, lease)
@@ -90,7 +90,7 @@ async def begin_step(
 
 
 async def _lock(conn: AsyncConnection, alias_id: str, lease: Lease | None) -> Any:
-    """The alias's row, locked until the transaction ends: steps and decisions are serialized."""
+    """Lock the alias's row until the transaction ends, and return it: steps and decisions are serialized."""
     if lease is not None:
         await leases.require_lease(conn, lease)
     alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
@@ -108,7 +108,7 @@ async def _require_line(conn: AsyncConnection, alias: Any, parent_version_id: st
         )
     if parent_version_id != alias.live_version_id:
         raise Conflict(
-            f"the version to train from is no longer live for {alias.name!r}. Begin again from the one that is."
+            f"the version to train from is no longer live for {alias.name!r}. Begin again from the live version."
         )
 
 
@@ -122,10 +122,9 @@ async def _note_groups(conn: AsyncConnection, step_id: str, claims: Sequence[Gro
 
 
 async def take_over(store: Store, alias_id: str, *, lease: Lease) -> None:
-    """Abandon what an earlier trainer of the alias left when it died, as the trainer that holds the alias now
-    (`lease`).
+    """Abandon what a dead trainer of the alias left; the caller holds the alias now (`lease`).
 
-    Its step and version are abandoned and its groups returned, those of its step as often as
+    The dead trainer's step and version are abandoned and its groups returned, those of the step as often as
     `recorder.registry.ancestry` allows. Raises LeaseLost.
     """
     async with store.write() as conn:
@@ -168,13 +167,13 @@ async def finish_step(
 ) -> StepView:
     """Make a step visible: version written, groups tried, step done, ledger, baselines, in one transaction.
 
-    `trained`: ids of the trajectories that the version was trained on; the ledger calls them so when it goes live.
+    `trained`: ids of the trajectories that the version was trained on; the ledger calls them trained when it goes live.
     `groups` are those that the step began with.
 
-    Raises LeaseLost where a group (or the `lease` on the alias) was taken over, Conflict where the step or its version
-    was abandoned meanwhile; then nothing of it is visible, and the version's directory is to be removed.
+    Raises LeaseLost if a group (or the `lease` on the alias) was taken over, Conflict if the step or its version was
+    abandoned meanwhile. Then nothing of the step is visible, and the caller must remove the version's directory.
     """
-    figures = {name: value for name, value in metrics.items() if value == value}  # NaN is no figure, and no JSON
+    figures = {name: value for name, value in metrics.items() if value == value}  # JSON has no NaN
     async with store.write() as conn:
         if lease is not None:
             await leases.require_lease(conn, lease)
@@ -215,9 +214,9 @@ def _used(step_id: str) -> Select[Any]:
 
 
 async def abandon_step(store: Store, step_id: str, reason: str, *, claims: Sequence[GroupClaim] = ()) -> None:
-    """Give a step up: its version is abandoned, its groups are scored again. Raises Conflict where it has ended.
+    """Abandon a step and its version; its groups are `scored` again. Raises Conflict if the step has ended.
 
-    Claims that were lost meanwhile are another's and are left alone.
+    Claims that were lost meanwhile belong to another holder and are not changed.
     """
     async with store.write() as conn:
         await _abandon(conn, step_id, reason)

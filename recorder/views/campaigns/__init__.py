@@ -1,3 +1,3 @@
-"""Campaigns read back: their events, history, measures and progress. The trainer writes the events. Refuses: measuring
-attempts (`trainer.campaign`) and what to do next.
+"""Views of campaigns: their events, history, measures and progress. The trainer writes the events. Refuses: measuring
+attempts (`trainer.campaign`), and decisions.
 """

@@ -61,7 +61,7 @@ class StepDone:
     left_out: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
-    failed: bool = False  # because of a fault, not because there was nothing to learn
+    failed: bool = False  # because of a fault, not because there was nothing to train on
     metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's metrics
     measured_attempts: int | None = None  # behind `success`, else behind `reward`; None in older rows
     agent_failures: int = 0
@@ -79,10 +79,10 @@ class Validation:
     errored: int  # not among `attempts`, except `agent_failures` of them
     seconds: float
     part: str = "val"  # val, or test: measured once, at the end
-    baseline: bool = False  # measured for comparison only, never trained
+    baseline: bool = False  # only measured for comparison, never trained
     win_rate: float | None = None  # share of comparisons with version 0 won, a tie half; `attempts` counts them then
     figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt: turns, tokens, seconds, part.NAME
-    adversarial: float | None = None  # the measure at scenarios that tempt to cheat
+    adversarial: float | None = None  # the measure at scenarios that tempt the agent to cheat
     adversarial_attempts: int = 0
     agent_failures: int = 0
 
@@ -101,7 +101,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class SettingChanged:
-    """A change of a setting or of the judge's recipe during a pause, or of the judge at any time.
+    """A change of a setting or of the judge recipe during a pause, or of the judge at any time.
 
     It applies after `step`. After a `judge_changed`, all figures are by the new judge.
     """
@@ -124,7 +124,7 @@ class CampaignEnded:
     seconds: float
     success_before: float | None = None
     success_after: float | None = None
-    attempts_before: int = 0  # over how many attempts these two were measured
+    attempts_before: int = 0  # the number of attempts behind these two
     attempts_after: int = 0
     versions: Mapping[str, float | None] = field(default_factory=dict)  # success of the attempts each version sampled
     trained: int = 0
@@ -177,7 +177,7 @@ def encode_event(event: CampaignEvent) -> dict[str, Any]:
 
 
 def decode_event(code: str, stored: Mapping[str, Any]) -> CampaignEvent | None:
-    """Return the event of a ledger row by any version of the program, or None if the code is no campaign event's."""
+    """Return the event of a ledger row by any version of the program, or None if the code is not a campaign event's."""
     kind = _CLASSES.get(code)
     event = decode_fields(kind, stored) if kind is not None else None
     if isinstance(event, CampaignBegun) and event.measure is not None:

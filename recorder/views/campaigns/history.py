@@ -1,7 +1,7 @@
 """The history of a campaign: its events, read from the ledger and sorted by kind.
 
 Owns: reading all events or the newest, and selecting those that stop rules and views use. Refuses: writing events
-(`trainer.campaign.record`), and deciding anything by them.
+(`trainer.campaign.record`), and decisions.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CampaignHistory:
 
     @property
     def one_judge_from(self) -> int:
-        """The step from which on the present judge gave all figures. Earlier figures cannot be compared with later."""
+        """The step from which the current judge gave all figures. Earlier figures are not comparable."""
         return max((change.step + 1 for change in self.changes if change.what == JUDGE_CHANGED), default=0)
 
     @property
@@ -100,7 +100,7 @@ class CampaignHistory:
     def baseline(self, name: str, by: CampaignMeasure) -> Validation | None:
         """Return a baseline's newest measure that can be compared with later ones, or None.
 
-        Unless success is measured, it must be by the present judge.
+        Unless success is measured, it must be by the current judge.
         """
         since = 0 if by is CampaignMeasure.SUCCESS else self.one_judge_from
         return next((one for one in reversed(self.baselines) if one.version == name and one.step >= since), None)

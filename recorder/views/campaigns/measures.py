@@ -41,7 +41,7 @@ class Measure:
 
 
 def compute_measure(event: StepDone | Validation, by: CampaignMeasure) -> Measure | None:
-    """Return what an event measured, or None. A step has no win rate, because its attempts are no comparisons."""
+    """Return what an event measured, or None. A step has no win rate, because its attempts are not comparisons."""
     value = measure_value(event, by)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Progress of campaigns: steps, measures, and each stop rule with its present value.
+"""Progress of campaigns: steps, measures, and each stop rule with its current value.
 
 Owns: this view. Refuses: ending a campaign (`trainer.campaign.stop_rules`).
 """
@@ -35,7 +35,7 @@ class CampaignMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class StopRuleProgress:
-    """A rule that may end a campaign, and its present value; both as text."""
+    """A rule that may end a campaign, and its current value; both as text."""
 
     rule: str
     now: str

@@ -1,18 +1,12 @@
-"""A conversation as turns that can be compared: text, tool calls and tool results.
+"""Split conversations into turns, align the turns of several attempts in rows, and name how two turns differ. Pure.
 
-Owns: what a turn is here (a message; an assistant's message together with its tools' results), and when two are equal.
-Ids of tool calls are ignored, because every attempt has its own. Refuses: aligning turns
-(`recorder.views.comparison.alignment`).
+Owns: what a turn is here (a message; an assistant's message together with its tools' results), when two are equal, the
+beginning that all attempts share, which turns share a row, and which tool calls are compared. Ids of tool calls are
+ignored, because every attempt has its own. Refuses: presentation.
 
-Align the turns of several attempts in rows, and name how two turns differ.
-
-Owns: the beginning that all attempts share, which turns share a row, which tool calls of two turns are compared, and
-the names of differences. Pure. Refuses: presentation.
-
-Every turn is in exactly one row, and the order of each attempt's turns is kept. Attempts are added one after the other.
-Each is aligned by a weighted longest common subsequence (Wagner and Fischer 1974) that maximises, in this order: the
-turns that did the same, the turns that called the same tools, the equal turns, the turns of the same role. Turns of
-different roles never share a row.
+Every turn is in exactly one row, and the order of each attempt's turns is kept. Attempts are added one by one, each by
+a weighted longest common subsequence (Wagner and Fischer 1974). It maximises, in this order: turns with the same act,
+turns that called the same tools, equal turns, turns of the same role. Turns of different roles never share a row.
 """
 
 from __future__ import annotations
@@ -121,7 +115,7 @@ def _argument(name: str, value: object) -> Argument:
     return Argument(name, json.dumps(value, ensure_ascii=False, sort_keys=True), is_json=True)
 
 
-# Each weight exceeds the sum of all smaller ones: an attempt has fewer than a thousand turns here (`MOST_TURNS`).
+# Each weight exceeds the sum of all smaller ones, because an attempt has fewer than 1,000 turns here (`MOST_TURNS`).
 _ACT: Final = 1_000_000_000
 _TOOLS: Final = 1_000_000
 _EQUAL: Final = 1_000

@@ -141,7 +141,7 @@ class GroupHead:
     step: int | None
     step_version: str | None
     agreement: float | None  # mean Kendall's tau-b over pairs of judges' replies
-    try_after: float | None  # when it is judged again (unix seconds), if it is to be
+    try_after: float | None  # when it is judged again (unix seconds), if at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def rank_attempts(
 ) -> tuple[tuple[Attempt, ...], str]:
     """Return all attempts, best first, and the sentence that says how their advantages are computed.
 
-    `compared`: the running means that the newest step on the group used, empty if it used the group's mean;
-    `baseline`: the baseline that the alias is set to.
+    `compared`: the running baselines that the newest step on the group used, empty if it used the group's mean;
+    `baseline`: the alias's setting.
     """
     parts_of: dict[str, list[NewPart]] = {}
     for part in parts:

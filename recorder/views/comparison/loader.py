@@ -198,7 +198,7 @@ async def _parts(conn: AsyncConnection, score_id: str | None, ids: Sequence[str]
 
 
 async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[str]) -> list[ComparedReward]:
-    """Return the running means that a step compared trajectories with; empty if it used the group's mean."""
+    """Return the running baselines that a step compared trajectories with; empty if it used the group's mean."""
     if step_id is None:
         return []
     of_step = (step_baselines.c.step_id == step_id, step_baselines.c.trajectory_id.in_(ids))

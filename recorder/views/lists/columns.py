@@ -22,14 +22,14 @@ from recorder.store.schema import aliases, calls, groups, ledger, nodes, score_p
 
 
 def version_name() -> ColumnElement[str]:
-    """The name of the version that a query joins, as a column."""
+    """A column: the name of the version that a query joins."""
     owner = aliases.alias("version_alias")
     name = select(owner.c.name).where(owner.c.id == versions.c.alias_id).scalar_subquery()
     return name + "@" + cast(versions.c.number, String)
 
 
 def is_reward() -> ColumnElement[bool]:
-    """Whether a part is the reward in its group's current score, as a condition."""
+    """A condition: whether a part is the reward in its group's current score."""
     return and_(score_parts.c.score_id == groups.c.current_score_id, score_parts.c.part == REWARD)
 
 
@@ -83,14 +83,14 @@ def exclusion_reason(word: str | None, group_state: str | None, group_reason: st
 
 
 def excluded_trajectories(project_id: str, code: str) -> CompoundSelect[tuple[str]]:
-    """The trajectories that are excluded by a code, as a query."""
+    """The query for the trajectories that are excluded with a code."""
     in_groups = select(trajectories.c.id).join(groups, groups.c.id == trajectories.c.group_id)
     in_groups = in_groups.where(groups.c.project_id == project_id, *_group_says(code))
     return union_all(rows.objects_with(project_id, _RUN, code), in_groups)
 
 
 def filter_by_reason(code: str) -> ColumnElement[bool]:
-    """Whether a trajectory is excluded by a code, as a condition."""
+    """A condition: whether a trajectory is excluded with a code."""
     in_group = exists().where(groups.c.id == trajectories.c.group_id, *_group_says(code))
     return or_(rows.has_code(_RUN, trajectories.c.id, code), in_group)
 

@@ -18,9 +18,9 @@ from recorder.store.ledger import TRAINED
 from recorder.store.schema import aliases, calls, campaigns, groups, ledger, versions
 
 MOST: Final = 200  # values of one filter
-_NEWEST_CALLS: Final = 500  # whose attribution is read
+_NEWEST_CALLS: Final = 500  # calls whose attribution is read
 _SAID_OF_RUNS: Final = (ledger.c.object_kind == "trajectory",)
-_NOT_OFFERED: Final = frozenset({"deleted"})  # such a trajectory is in no list
+_NOT_OFFERED: Final = frozenset({"deleted"})  # deleted trajectories are in no list
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ async def group_filter_values(project: Project) -> FilterValues:
 
 
 async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:
-    """The distinct values of an index's last column, by one seek each: few values, however many rows."""
+    """Return the distinct values of an index's last column, by one seek each: few values, however many rows."""
     found: list[str] = []
     above: Select[Any] = select(func.min(column)).where(*which, column.is_not(None))
     while len(found) < MOST:
@@ -71,7 +71,7 @@ async def _aliases(conn: AsyncConnection, project_id: str) -> list[str]:
 
 
 async def _versions(conn: AsyncConnection, project_id: str) -> list[str]:
-    """The newest version names, alias by alias."""
+    """Return the newest version names, alias by alias."""
     query = select(aliases.c.name, versions.c.number).join(versions, versions.c.alias_id == aliases.c.id)
     query = query.where(aliases.c.project_id == project_id).order_by(aliases.c.name, versions.c.number.desc())
     return [f"{name}@{number}" for name, number in await conn.execute(query.limit(MOST))]

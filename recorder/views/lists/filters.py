@@ -190,7 +190,7 @@ def _value(word: FilterParam, value: str) -> Any:
     if len(value) > MOST_CHARS:
         raise FilterInvalid(f"{word.name}: a value has at most {MOST_CHARS} characters", word.name)
     if _UNSTORED.search(value):
-        raise FilterInvalid(f"{word.name}: the value has a character that the store never holds", word.name)
+        raise FilterInvalid(f"{word.name}: the value has a character that the store cannot hold", word.name)
     try:
         return word.read(value)
     except ValueError as e:

@@ -83,7 +83,7 @@ async def current_score_of(store: Store, group_id: str | None) -> str | None:
 
 
 async def _member_counts(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """The number of members of each group, and its first member."""
+    """Return the number of members of each group, and its first member."""
     t = trajectories.c
     query = select(t.group_id, func.count(), func.min(t.id)).where(t.group_id.in_(ids)).group_by(t.group_id)
     return {row[0]: (row[1], row[2]) for row in await conn.execute(query)}

@@ -4,8 +4,8 @@ Owns: scanning candidates until a page is full, or until enough were scanned. Re
 (`recorder.views.lists.scans`), and what a line shows.
 
 A place is a line's position in its list (`Order`), so every page costs the same, however deep. A filter with an index
-is scanned by it. Other filters are checked candidate by candidate, up to a limit that keeps a page fast where nearly
-nothing matches; the page then says how many it scanned.
+is scanned by that index. Other filters are checked candidate by candidate, up to a limit that keeps a page fast if
+almost nothing matches; the page then has the number of scanned candidates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a list, newest first: by id, where ids begin with the time, else by `at`.
+    """The order of a list, newest first: by id if ids begin with the time, else by `at`.
 
     A place is written as the id, or as `at~id`.
     """
@@ -62,7 +62,7 @@ class Order:
         at, mark, id_ = told.partition("~")
         if not mark or not _SECONDS.fullmatch(at):
             raise FilterInvalid(
-                f"before: {told[:80]!r} is not a place of this list: use the `next` of a page", "before"
+                f"before: {told[:80]!r} is not a position in this list: use the `next` of a page", "before"
             )
         return float(at), id_
 
@@ -73,7 +73,7 @@ class Order:
         return compared
 
     def newest(self, which: Sequence[ColumnElement[bool]]) -> Select[Any]:
-        """A query of what meets some conditions, in this order."""
+        """Return the query for rows that meet the conditions, in this order."""
         return select(*self.columns).where(*which).order_by(*(column.desc() for column in self.columns))
 
 
@@ -86,7 +86,7 @@ def format_place(place: Row[Any]) -> str:
 class Range:
     """The candidates of a page, as a condition. `end`: more follow after this place; None: these are all.
 
-    `size`: how many they are, where more follow.
+    `size`: the number of candidates, if more follow.
     """
 
     which: Sequence[ColumnElement[bool]]
@@ -98,7 +98,7 @@ class Candidates(Protocol):
     """A source of candidates."""
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """The candidates after a place. `enough`: how many are needed, where all match; None: they are checked."""
+        """Return the candidates after a place. `enough`: how many are needed if all match; None: they are checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class IndexedScan:
     most: int = MOST_LOOKED_AT
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """These rows; at most `most` of them, where they are checked."""
+        """Return these rows, at most `most` of them if they are checked."""
         asked = None if before is None else self.order.place(before)
         top = min((one for one in (asked, self.end) if one is not None), default=None)
         which = [*self.which, *([] if top is None else [self.order.compared(operator.lt, top)])]
@@ -134,7 +134,7 @@ class FullRecipe:
     which: Sequence[ColumnElement[bool]]
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """These rows."""
+        """Return these rows."""
         if before is None:
             return Range(self.which)
         return Range([*self.which, self.order.compared(operator.lt, self.order.place(before), indexed=False)])

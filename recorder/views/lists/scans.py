@@ -43,19 +43,19 @@ from recorder.views.lists.paging import Candidates, FullRecipe, IndexedScan, Ord
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as in their index
 # A trajectory gets its id at its first request and begins with its first call, so the two times differ.
 _SLACK_S: Final = 3600.0
-_MOST_SAYING: Final = 1000  # search matches that are checked further
-_MOST_GROUPS: Final = 2000  # that are checked further: the rewards of eight trajectories in each
-# Fewer are looked up together. Of more, each candidate is checked, and many match.
+_MOST_SAYING: Final = 1000  # matches of a search that are checked against other conditions
+_MOST_GROUPS: Final = 2000  # groups that are checked: the rewards of eight trajectories in each
+# Fewer rows are looked up together. With more, each candidate is checked, and many match.
 _FEW: Final = 2000
 t = trajectories.c
 g = groups.c
 RUNS: Final = Order(t.id)
-GROUPS: Final = Order(g.id, g.opened_at)  # the id of a group that was found by its task derives from the task
+GROUPS: Final = Order(g.id, g.opened_at)  # the id of an implicit group derives from its task, not from the time
 
 
 @dataclass(frozen=True, slots=True)
 class _FilterCondition:
-    """One condition: as a check, by an index (if one has it), and the rows that meet it (where they may be few)."""
+    """One condition: as a check, by an index (if there is one), and the rows that meet it (if they may be few)."""
 
     check: ColumnElement[bool]
     by: Candidates | None = None
@@ -80,7 +80,7 @@ class _SearchScan:
     end: Place | None = None
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """The next matches."""
+        """Return the next matches."""
         tops = [one for one in (before, *(self.end or ())) if one is not None]
         most = enough or _MOST_SAYING
         ids = await find_trajectories(
@@ -121,18 +121,18 @@ async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSe
 
 
 def _ids(wanted: TrajectoryFilter) -> tuple[Place | None, Place | None]:
-    """The range of ids of trajectories that began within the filter's times."""
+    """Return the range of ids of trajectories that began within the filter's times."""
     first = None if wanted.since is None else (first_id_at("traj", wanted.since - _SLACK_S),)
     return first, None if wanted.until is None else (first_id_at("traj", wanted.until + _SLACK_S),)
 
 
 def _opened(wanted: GroupFilter) -> tuple[Place | None, Place | None]:
-    """The range of exactly the groups that were opened within the filter's times."""
+    """Return the range of exactly the groups that were opened within the filter's times."""
     return None if wanted.since is None else (wanted.since, ""), None if wanted.until is None else (wanted.until, "")
 
 
 def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition]:
-    """All conditions on a trajectory, the likely rarest first."""
+    """Return all conditions on a trajectory, the likely rarest first."""
     ours, ids = t.project_id == project_id, _ids(wanted)
     mine = sql.without_index(t.project_id) == project_id
     found: list[_FilterCondition] = []
@@ -191,7 +191,7 @@ def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
 
 
 def _of_groups(project_id: str, wanted: GroupFilter) -> list[_FilterCondition]:
-    """All conditions on a group, the likely rarest first."""
+    """Return all conditions on a group, the likely rarest first."""
     ours, times = g.project_id == project_id, _opened(wanted)
     found: list[_FilterCondition] = []
     if wanted.reason is not None:
@@ -248,14 +248,14 @@ def _version(project_id: str, name: str) -> ScalarSelect[str]:
 
 
 def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:
-    """One query an index: with an `or`, SQLite would scan all groups."""
+    """Return one query per index: with an `or`, SQLite would scan all groups."""
     of_project = select(g.id).where(g.project_id == project_id)
     by_id = select(g.id).where(g.id == name, sql.without_index(g.project_id) == project_id)
     return union_all(of_project.where(g.external_id == name), by_id)
 
 
 def _failed_tool_calls(project_id: str) -> Select[tuple[str]]:
-    """The trajectories of failed tool calls, by the index of only those."""
+    """The query for the trajectories of failed tool calls, by their partial index."""
     failed = select(tool_calls.c.trajectory_id).where(tool_calls.c.project_id == project_id)
     return failed.where(FAILED_TOOL_CALLS, tool_calls.c.trajectory_id.is_not(None))
 

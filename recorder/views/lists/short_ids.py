@@ -2,7 +2,7 @@
 
 Refuses: ids that callers gave (they take precedence), and `/hone/v1` (programs have the whole id).
 
-Ids begin with the time, which neighbours share; their ends are random. Eight characters are 40 bits.
+Ids begin with the time and end with random characters. Eight characters are 40 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shorten_id(id_: str | None) -> str | None:
 async def expand_id(project: Project, name: str) -> str:
     """Return the id of the trajectory, group or call that ends in `name`.
 
-    Returns `name` itself where no id does, or where a caller gave exactly that id. Raises InvalidId where several do.
+    Returns `name` itself if no id does, or if a caller gave exactly that id. Raises InvalidId if several do.
     """
     if not _SHORT.fullmatch(name):
         return name

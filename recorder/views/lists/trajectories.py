@@ -1,6 +1,6 @@
 """Lists of trajectories, newest first, for the terminal, the pages and `/hone/v1`.
 
-Owns: a trajectory's line. Refuses: which ones are listed (`recorder.views.lists.scans`), conversations
+Owns: a trajectory's line. Refuses: which trajectories are listed (`recorder.views.lists.scans`), conversations
 (`recorder.views.trajectories.transcripts`), printing.
 """
 

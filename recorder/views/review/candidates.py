@@ -3,13 +3,13 @@
 The sources are groups about which judges disagree, alarms, drift between two judges, a random share of the judged
 groups, the scenarios where the live version gained most, and two versions at the same task.
 
-Owns: which groups each source gives, and which two trajectories of a group are shown. Refuses: the order of the
-sources and who has answered (`recorder.views.review.queue`), when judges have drifted
+Owns: the groups of each source, and which two trajectories of a group are shown. Refuses: the order of the sources and
+who has answered (`recorder.views.review.queue`), when judges have drifted
 (`recorder.queue.judging.switches`), comparing rewards (`recorder.views.versions.before_after`), and counting answers
 (`recorder.views.review.human_labels`).
 
-When judges have drifted, the pair is one that they order contrariwise by a wide margin, so either answer shows which
-judge is wrong about it. Rewards of two groups are compared only if they are absolute.
+When judges have drifted, the pair is one that they order in opposite ways by a wide margin, so either answer shows
+which judge is wrong about it. Rewards of two groups are compared only if they are absolute.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from recorder.views.review.trajectories import StableDraw, is_showable, showable
 from recorder.views.versions.before_after import Improvement, TrajectoryAttempt, most_improved_scenarios
 
 RANKED: Final = 8  # trajectories of a group that are ranked; a person answers about 17 pairs to rank them
-SHARE: Final = 0.05  # the share of judged groups that is drawn at random
-DRAWN: Final = 10  # at most so many of the drawn groups are used, newest first
+SHARE: Final = 0.05  # the share of judged groups in the random sample
+DRAWN: Final = 10  # how many groups of the sample are used at most, newest first
 _NEWEST_JUDGED_GROUPS: Final = 500  # the random share is drawn from these
 _ALARMS: Final = 20  # the newest alarms that are read
 _NAMED_TRAJECTORIES: Final = 8  # at most, of one alarm
@@ -54,7 +54,7 @@ def next_ranking_pair(
     skipped: Collection[frozenset[str]],
     draw: StableDraw,
 ) -> Candidate | None:
-    """Return the next pair of a group to ask about, or None once the choices rank all trajectories.
+    """Return the next pair of a group to show, or None once the choices rank all trajectories.
 
     Of a large group, `RANKED` trajectories are drawn and only these are ranked.
     """
@@ -166,20 +166,20 @@ def _candidate(of: CrossCheck, trajectory_ids: Sequence[str], scored: Values, dr
     for one in of.parts:
         other[one.part][one.trajectory_id] = one.value
     contrary_pair = most_contrary_pair(among, scored, other)
-    how = ", and turn these two around" if contrary_pair is not None else ""
-    about = f"{DRIFT}: the judge and the strong one agree by {of.tau:.2f} about the group{how}"
+    how = ", and order these two in reverse" if contrary_pair is not None else ""
+    about = f"{DRIFT}: the judge and the strong judge agree by {of.tau:.2f} about the group{how}"
     return Candidate(ReviewReason.ALARM, about, of.group_id, contrary_pair or (among[0], among[1]))
 
 
 def most_contrary_pair(trajectory_ids: Sequence[str], one: Values, other: Values) -> tuple[str, str] | None:
-    """Return the pair that the two judges order contrariwise by the widest margins, or None without such a pair."""
+    """Return the pair that the two judges order in opposite ways by the widest margins, or None."""
     pairs = [(_weighted_agreement(one, other, pair), pair) for pair in combinations(trajectory_ids, 2)]
     least, pair = min(pairs, key=lambda found: found[0], default=(0.0, None))
     return pair if least < 0 else None
 
 
 def _weighted_agreement(one: Values, other: Values, pair: tuple[str, str]) -> float:
-    """Return a number below 0 if two judges order the pair contrariwise, summed over the parts that both judged."""
+    """Return the agreement about a pair, summed over the parts that both judged; below 0 for opposite orders."""
     gaps = ((_gap(one[part], pair), _gap(other[part], pair)) for part in one.keys() & other.keys())
     return sum(ours * theirs for ours, theirs in gaps)
 
@@ -190,7 +190,7 @@ def _gap(values: Mapping[str, float | None], pair: tuple[str, str]) -> float:
     return 0.0 if first is None or second is None else first - second
 
 
-GAINS: Final = 10  # at most so many tasks of an alias
+GAINS: Final = 10  # the maximum number of tasks of an alias
 PAIRS: Final = 200  # at most, when two versions are compared
 _NEWEST_ATTEMPTS: Final = 10_000  # the newest trajectories of an alias that are read
 

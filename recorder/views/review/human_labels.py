@@ -1,7 +1,7 @@
-"""Record and read what people answered: choices between two trajectories, and numeric feedback.
+"""Record and read people's answers: choices between two trajectories, and numeric feedback.
 
-Owns: recording a choice for a pair as this person was shown it, the tally that compares two versions, and the queries
-for labels that a judge is calibrated with. Refuses: the rows (`recorder.queue.feedback`), how choices score a group
+Owns: recording a choice in the order in which this person saw the pair, the tally that compares two versions, and the
+queries for labels that calibrate a judge. Refuses: the rows (`recorder.queue.feedback`), how choices score a group
 (`judge.rewards.human_choice`), and comparing labels with a judge (`judge.calibration`).
 """
 
@@ -44,8 +44,8 @@ async def record_choice(
 ) -> str:
     """Record a person's choice between two trajectories (internal ids) in the order shown; return the feedback's id.
 
-    It is stored as feedback `preference` on the better one, or `tie` on the first; its tags hold the position at which
-    that one was shown. Raises Conflict if this person is shown the two in the other order, NotFound, ValueError.
+    It is stored as feedback `preference` on the better one, or `tie` on the first; its tags have the position at which
+    that one was shown. Raises Conflict if this person sees the two in the other order, NotFound, ValueError.
     """
     if (await project_draw(project)).sides(by, first, second) != (first, second):
         raise Conflict("the two trajectories are not in the order in which you are shown them: open the pair again")

@@ -47,7 +47,7 @@ Pair = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """What the queue shall contain: everything, one group (internal id), or the live version against another one.
+    """What the queue contains: everything, one group (internal id), or the live version against another one.
 
     `against`: `base`, a number, or a version's name. `passed`: pairs that the person has skipped for now.
     """
@@ -117,7 +117,7 @@ async def _of_group(
 async def _others(
     project: Project, request: QueueRequest, draw: StableDraw, without: Collection[str]
 ) -> list[Candidate]:
-    """Return the pairs of the other sources, each pair once, under the first source that gives it."""
+    """Return the pairs of the other sources, each pair once, under its first source."""
     found: list[Candidate] = []
     for alias in [await get_alias(project, request.alias)] if request.alias else await get_aliases(project):
         live = await get_version(project.store, alias.live_version_id) if alias.live_version_id else None

@@ -3,7 +3,7 @@
 Owns: the types. Refuses: choosing the pairs (`recorder.views.review.queue`), and loading the two trajectories of a pair
 (`recorder.views.review.trajectories`).
 
-Review is blind: no type here carries a version, a reward, a model's name or a judge's explanation.
+Review is blind: no type here has a version, a reward, a model's name or a judge's explanation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReviewReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Two trajectories, in no order, that may be shown to a reviewer. `group` is the first one's group."""
+    """Two unordered trajectories that may be shown to a reviewer. `group` is the first one's group."""
 
     why: ReviewReason
     about: str

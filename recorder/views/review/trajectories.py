@@ -51,7 +51,7 @@ def is_showable() -> ColumnElement[bool]:
     """Return the SQL condition that a trajectory completed and may be judged.
 
     It is the same rule as `recorder.queue.groups.readiness.is_usable`. Nearly every trajectory meets it, so it is
-    written such that no index is used for it.
+    written to use no index.
     """
     t = trajectories.c
     ended = sql.without_index(t.state) == TrajectoryState.COMPLETED
@@ -107,12 +107,12 @@ def _pages(keys: Collection[str]) -> Iterator[list[str]]:
         yield page
 
 
-_BYTES: Final = 6  # a float holds 48 bits exactly, so that no number is rounded up to 1
+_BYTES: Final = 6  # a float stores 48 bits exactly, so that no number is rounded up to 1
 _NUMBERS: Final = 256.0**_BYTES
 
 
 class StableDraw:
-    """Pseudo-random numbers that depend on nothing but the key and the words given."""
+    """Pseudo-random numbers that depend only on the key and the given words."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -162,4 +162,5 @@ async def load_blind_pair(store: Store, first: str, second: str) -> BlindPair:
     if missing := [run for run in (first, second) if run not in views]:
         raise NotFound(f"the trajectory {missing[0]} no longer exists: open the queue again")
     turns = [(number, trajectory_turns(views[run])) for number, run in enumerate((first, second), start=1)]
-    return BlindPair(*await asyncio.to_thread(side_by_side, turns))  # slow for long ones: not on the loop
+    # slow for long trajectories, so not on the event loop
+    return BlindPair(*await asyncio.to_thread(side_by_side, turns))

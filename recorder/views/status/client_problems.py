@@ -1,10 +1,10 @@
-"""Find clients with a problem: no call can be trained on as it is sampled, or related calls are not attributed.
+"""Find clients with a problem: sampling parameters exclude all their calls, or related calls are not attributed.
 
-Owns: two checks over a project's newest calls, by the client's User-Agent. The first finds clients whose every call has
-sampling parameters that exclude it from training, and the settings that would change this. The second finds clients
-whose calls each become a trajectory of their own although one plainly continues another. Refuses: what makes a call
+Owns: two checks over a project's newest calls, by the client's User-Agent. The first finds clients whose calls all have
+sampling parameters that exclude them from training, and the settings that would change this. The second finds clients
+whose calls each become a separate trajectory although one plainly continues another. Refuses: what makes a call
 untrainable (`recorder.messages.trainability`), reasons that no setting changes (how a call ended, for example), and
-attributing calls by the second check: quoted text or a repeated prompt proves nothing about any single trajectory.
+attributing calls by the second check, because quoted text or a repeated prompt is no proof for a single call.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from recorder.store.database import Project
 from recorder.store.schema import aliases, calls, choices, nodes, trajectories
 from recorder.views.trajectories.assembly import parse_sampling
 
-NEWEST_CALLS: Final = 2_000  # a project's newest calls, in which the checks search
-MOST_CALLS: Final = 500  # at most so many of these are checked for their sampling
+NEWEST_CALLS: Final = 2_000  # the newest calls of a project that the checks search
+MOST_CALLS: Final = 500  # how many of these are checked for their sampling at most
 JUDGED_BY: Final = 20  # the newest calls of one client; older ones may predate a changed setting
 UNKNOWN: Final = "(no User-Agent)"
 
@@ -66,7 +66,7 @@ class UntrainableClient:
 
     client: str
     alias: str
-    calls: int  # that were checked
+    calls: int  # the number of checked calls
     reasons: tuple[str, ...]  # codes of `Exclusion`
     distorting: tuple[str, ...]  # the parameters behind `distorted_sampling`
     settings: tuple[str, ...]  # settings that would make the calls trainable
@@ -98,7 +98,7 @@ def is_newest_call(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 
 async def find_untrainable_clients(project: Project) -> list[UntrainableClient]:
-    """Return the clients of which no call can be trained on, by name."""
+    """Return the clients without a trainable call, by name."""
     query = (
         select(
             sql.json_member(calls.c.response_meta, CLIENT).label("client"),
@@ -153,7 +153,7 @@ def _once(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, names)))
 
 
-MOST_CALLS_READ: Final = 48  # a project's newest calls that are trajectories of their own
+MOST_CALLS_READ: Final = 48  # the newest calls of a project that are separate trajectories
 MOST_MESSAGES: Final = 12  # messages of a prompt that are compared, from its end
 LOOKED_BACK: Final = 8  # earlier calls of the client that are compared with a call: several agents may alternate
 MIN_IN_TURN: Final = 3  # calls of a chain; a chain of two may be a plan and its execution
@@ -169,13 +169,13 @@ class UnattributedCalls:
 
     client: str
     alias: str
-    calls: int  # that continue one another, of those checked
+    calls: int  # the number of checked calls that continue one another
     at: float  # the time of the newest one, unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _SingleCallTrajectory:
-    """A call that is a trajectory of its own."""
+    """A call that is the only one of its trajectory."""
 
     row: Any
     prompt: Sequence[tuple[bytes, Message]]  # the last message first, each with its node
@@ -183,7 +183,7 @@ class _SingleCallTrajectory:
 
 
 async def find_unattributed_clients(project: Project) -> list[UnattributedCalls]:
-    """Return the clients whose calls are trajectories of their own and should not be, by name."""
+    """Return the clients whose calls are separate trajectories and should not be, by name."""
     async with project.store.read() as conn:
         single_calls = await _single_call_trajectories(conn, project.id)
     by_client: dict[tuple[str, str], list[_SingleCallTrajectory]] = {}
@@ -208,7 +208,7 @@ def _chained_calls(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTra
 
 
 def _continues(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
-    """Return whether a later call's prompt extends an earlier one's, or quotes what the earlier one answered."""
+    """Return whether a later call's prompt extends an earlier one's, or quotes the earlier one's answer."""
     row = earlier.row
     if (
         row.finished_at is None
@@ -229,7 +229,7 @@ def _texts(answer: Message) -> list[str]:
 
 
 async def _single_call_trajectories(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
-    """Return the newest calls that are trajectories of their own, oldest first."""
+    """Return the newest calls that are separate trajectories, oldest first."""
     query = (
         select(
             calls.c.id,

@@ -4,7 +4,7 @@ Owns: comparing the store with the snapshot of the last read, and the sentences.
 (`recorder.store.changes`), printing, and events before the first read.
 
 Ids of scores and steps sort by time, so each read asks only for rows younger than the last read, less `OVERLAP_S`: a
-transaction that took its id earlier may commit later.
+transaction with an earlier id may commit later.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class _Snapshot:
 class EventReader:
     """Reads the events of one project. The first read only takes a snapshot.
 
-    `starting`: URLs of engines that the caller is starting. It is no fault that they are down before they were up once.
+    `starting`: URLs of engines that the caller is starting. It is not a fault if they are down before they were up
+    once.
     """
 
     def __init__(self, project: Project, *, starting: Collection[str] = ()) -> None:
@@ -91,7 +92,7 @@ class EventReader:
         before = self._seen
         after = _Snapshot()
         async with self._project.store.read() as conn:
-            after.at = await sql.format_wait(conn)
+            after.at = await sql.current_time(conn)
             since = (before.at if before else after.at) - OVERLAP_S
             events = [
                 *await self._judged(conn, before, after, since),
@@ -242,7 +243,7 @@ def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]
     facts = {"alias": alias, "groups": len(judged), "trajectories": len(given), "unasked": len(given) - len(rewards)}
     facts |= {"cost_usd": sum(costs) if costs else None}
     text = f"{alias}: {_count(len(judged), 'group')} judged, {_trajectories(len(given))}"
-    text += f" ({facts['unasked']} without asking)" if facts["unasked"] else ""
+    text += f" ({facts['unasked']} without a judge)" if facts["unasked"] else ""
     if rewards:
         facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
         text += f", reward {facts['reward_mean']:.2f} ({min(rewards):.2f} to {max(rewards):.2f})"
@@ -289,7 +290,7 @@ def _step(row: Any) -> Event:
     if row.state == StepState.RUNNING:
         return Event(EventKind.STEP, f"{name} begins", facts)
     if row.state == StepState.ABANDONED:
-        return Event(EventKind.FAULT, f"{name} was given up ({row.reason})", {**facts, "reason": row.reason})
+        return Event(EventKind.FAULT, f"{name} was abandoned ({row.reason})", {**facts, "reason": row.reason})
     facts |= {"version": f"{row.alias}@{row.version}", "metrics": row.metrics, "seconds": row.ended_at - row.started_at}
     reward = row.metrics.get("reward_mean")
     figures = [f"{facts['seconds']:.1f} s", *([f"reward {reward:.2f}"] if isinstance(reward, int | float) else [])]

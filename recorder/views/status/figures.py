@@ -32,8 +32,8 @@ from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agr
 from recorder.views.status.stage_facts import GroupForecast, forecast_groups
 
 RATE_S: Final = 60.0
-NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone
-_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second one reverts one of the first
+NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups only
+_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second reverts the first
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
 
@@ -296,7 +296,7 @@ async def _judge_error(conn: AsyncConnection, group_id: str) -> str:
     return detail_text(detail)
 
 
-LASTS_S: Final = 3600.0  # the trajectory of a shadow answer has ended by then
+LASTS_S: Final = 3600.0  # the trajectory of a shadow answer ends within this time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How far two judges of an alias and recipe agree, and which of them scores.
+"""How far two judges of an alias and judge recipe agree, and which of them scores.
 
 Owns: combining the newest figures with the newest switch, and the alarms. Refuses: the rule for switching
 (`recorder.queue.judging.switches`) and the rows (`recorder.queue.judging.cross_checks`,
@@ -19,10 +19,10 @@ from recorder.queue.judging.switches import DRIFT, STRONG, Judge, JudgeSwitch
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """Two judges of an alias's groups by one recipe, as of the newest group that both should judge.
+    """Two judges of an alias's groups by one judge recipe, as of the newest group that both should judge.
 
     `scores`: the judge that scores now. `mean`: the mean Kendall's tau-b over the newest `groups` that both judged,
-    with its interval from `low` to `high`. `switch`: the newest change of the scoring judge, in words. `failed`: the
+    with its interval from `low` to `high`. `switch`: the newest change of the scoring judge, as text. `failed`: the
     error if the other judge failed. `alarms`: sentences for the operator. Times are unix seconds.
     """
 
@@ -41,7 +41,7 @@ class JudgeAgreement:
 
 
 async def list_judge_agreement(conn: AsyncConnection, project_id: str) -> list[JudgeAgreement]:
-    """Return the agreement for each alias and recipe with two judges.
+    """Return the agreement for each alias and judge recipe with two judges.
 
     A judge that is no longer configured keeps its last figures and scores nothing.
     """

@@ -118,14 +118,14 @@ class JudgingView:
     agreement: ScoreAgreement | None  # None: no group has two scores
     of_replies: ReplyAgreement | None  # None: no score was made of several replies
     disputed: int  # groups that wait for a person, because judges disagree about them
-    judges: Sequence[JudgeAgreement]  # where a strong judge is configured too
+    judges: Sequence[JudgeAgreement]  # for judge recipes with a strong judge
     last: Sequence[JudgedGroup]
 
 
 async def load_judging(project: Project) -> JudgingView:
     """Return the overview of judging over the newest scores."""
     async with project.store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         rows = await _newest(conn, project.id, at)
         return JudgingView(
             at=at,
@@ -269,7 +269,7 @@ class JudgingFailure:
     next_in_s: float | None
 
     def sentence(self) -> str:
-        """Return all of it as one line of text."""
+        """Return the failure as one line of text."""
         by_hand = "a person's choice scores it" if self.code == DISPUTED else "not tried again: use `hone score`"
         again = by_hand if self.next_in_s is None else f"next in {format_duration(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"
@@ -285,7 +285,7 @@ async def find_judging_failure(store: Store, group_id: str) -> JudgingFailure | 
         row = (await conn.execute(select(*columns).where(*unscored))).first()
         if row is None:
             return None
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         newest = select(ledger.c.detail).where(*of_group, ledger.c.code == row.reason).order_by(ledger.c.id.desc())
         detail = (await conn.execute(newest.limit(1))).scalar_one_or_none()
     next_in_s = None if row.try_after is None else max(0.0, row.try_after - at)

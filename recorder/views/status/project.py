@@ -1,7 +1,7 @@
 """The status of a project: processes, versions in service, progress of learning, and alarms.
 
-Owns: combining it from the store, and the sentences of alarms. `hone status`, `GET /hone/v1/status` and the first page
-show the same. Refuses: the figures (`recorder.views.status.figures`), and what only this machine knows
+Owns: reading it from the store, and the sentences of alarms. `hone status`, `GET /hone/v1/status` and the first page
+show the same. Refuses: the figures (`recorder.views.status.figures`), and facts of this machine only
 (`proxy.commands.status_view`).
 
 A process counts as alive by its process number on this machine, its lease, and the age of its last report. The state
@@ -140,7 +140,7 @@ class UnscoredGroups(JudgingTrouble):
 
 @dataclass(frozen=True, slots=True)
 class NeverTrainedClient:
-    """A client of which no call to an alias can be trained on, with the reasons and the advice as text."""
+    """A client whose calls to an alias are all untrainable, with the reasons and the advice as text."""
 
     client: str
     alias: str
@@ -156,7 +156,7 @@ class NeverTrainedClient:
 
 @dataclass(frozen=True, slots=True)
 class UnattributedClient(UnattributedCalls):
-    """A client whose calls are trajectories of their own and should not be, with the advice as text."""
+    """A client whose calls are separate trajectories and should not be, with the advice as text."""
 
     advice: str = ADVICE
 
@@ -331,7 +331,7 @@ def list_alarms(status: Status) -> Iterator[str]:
         yield f"{_groups(status.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
     for step in status.steps:
         if step.state == StepState.ABANDONED:
-            yield f"step {step.number} of {step.alias} was given up ({step.reason})"
+            yield f"step {step.number} of {step.alias} was abandoned ({step.reason})"
 
 
 def _groups(number: int) -> str:

@@ -1,12 +1,8 @@
-"""Count groups by state and predict when the next one changes state, if nothing else happens.
+"""Read from the store what the stages of the loop depend on: groups by state, when the next one changes state, aliases.
 
-Owns: the counts with their sentence, and the forecast. Refuses: closing groups (`recorder.maintenance.sweep`), the
-rules for closing (`recorder.queue.groups.readiness`), and what each stage waits for (`recorder.views.status.stages`).
-
-Read from the store what the stages of the loop depend on.
-
-Owns: these reads, each short, for every place that shows the stages. Refuses: deciding and sentences
-(`recorder.views.status.stages`).
+Owns: these reads, each short, the forecast of groups (if nothing else happens) and its sentence. Refuses: closing
+groups (`recorder.maintenance.sweep`), the rules for closing (`recorder.queue.groups.readiness`), and what each stage
+waits for (`recorder.views.status.stages`).
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, steps, trajectories
 from recorder.views.status.stages import AliasFacts, LoopFacts, LoopSettings, StageStatus, loop_stages
 
-MOST: Final = 200  # open groups that are read, those joined longest ago first
+MOST: Final = 200  # open groups that are read, those without a new member for the longest time first
 
 
 async def next_close_in(project: Project, alias_id: str, settings: RecorderSettings) -> float | None:
@@ -45,7 +41,7 @@ async def next_close_in(project: Project, alias_id: str, settings: RecorderSetti
     if closes is None:
         return None
     async with project.store.read() as conn:
-        return max(0.0, closes - await sql.format_wait(conn))
+        return max(0.0, closes - await sql.current_time(conn))
 
 
 async def next_close_at(project: Project, settings: RecorderSettings, alias_id: str | None = None) -> float | None:
@@ -152,7 +148,7 @@ async def forecast_groups(project: Project, settings: RecorderSettings) -> Group
     """Count groups by state and find when they are next due. A few short queries, cheap enough after every change."""
     running = (trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN)
     async with project.store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         counted = select(groups.c.state, func.count(), func.min(groups.c.try_after))
         rows = list(await conn.execute(counted.where(groups.c.project_id == project.id).group_by(groups.c.state)))
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
@@ -188,9 +184,9 @@ async def read_stages(
 
 
 async def read_alias(store: Store, alias: AliasView, settings: LoopSettings) -> tuple[AliasFacts, LoopFacts]:
-    """Read what learning of one alias depends on, and of the project's facts only those that learning needs."""
+    """Read what learning of one alias depends on, with only those facts of the project that learning needs."""
     async with store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
     facts = LoopFacts(
         at=at,
         local=datetime.now(),

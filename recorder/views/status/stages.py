@@ -1,9 +1,9 @@
 """What each stage of the loop waits for: recording, judging, and learning of each alias. Pure functions over facts.
 
-Owns: when a step of live learning is due, what holds a stage back and until when, and the sentence shown by
-`hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by the same functions,
-so it does what is shown. Refuses: reading the store (`recorder.views.status.stage_facts`), the rules of `[learn]`
-(`recorder.queue.training.budgets`), and when a group closes (`recorder.views.status.stage_facts`).
+Owns: when a step of live learning is due, what a stage waits for and until when, and the sentence shown by
+`hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by the same functions.
+Refuses: reading the store and predicting when a group closes (`recorder.views.status.stage_facts`), and the rules of
+`[learn]` (`recorder.queue.training.budgets`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 class StageState(StrEnum):
-    """`waiting`: for something other than `[learn]`; `paused`: `[learn]` holds it back; `ready`: it begins now."""
+    """`waiting`: for something other than `[learn]`; `paused`: by `[learn]`; `ready`: it begins now."""
 
     WAITING = "waiting"
     PAUSED = "paused"
@@ -87,8 +87,8 @@ class AliasFacts:
     """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
 
     `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
-    state. `campaign`: the one that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`:
-    recipes without enough rewards for a running baseline, with the number of rewards.
+    state. `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour began.
+    `lacking`: judge recipes without enough rewards for a running baseline, with the number of rewards.
     """
 
     alias: str
@@ -197,7 +197,7 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return StageStatus(Stage.LEARNING, alias.alias, StageState.RUNNING, StageCode.TRAINING, None, text)
     if alias.undecided is not None:
         version, state = alias.undecided
-        text = f"a decision on {version}: it is {state}, and no step begins before it is live or given up."
+        text = f"a decision on {version}: it is {state}, and no step begins before it is live or rejected."
         return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)

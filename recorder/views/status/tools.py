@@ -20,7 +20,7 @@ from recorder.stats.means import Latency, latency_quantiles
 from recorder.store.database import Project
 from recorder.store.schema import tool_calls
 
-MOST_CALLS: Final = 2000  # the newest; the rows lie between long results, so more would be slow
+MOST_CALLS: Final = 2000  # the newest; the rows have long results between them, so more would be slow
 MOST_ERRORS: Final = 20
 DETAIL_CHARS: Final = 500
 BAD: Final = (ToolOutcome.FAILED, ToolOutcome.ERRORED)

@@ -79,7 +79,7 @@ async def training_overview(project: Project, settings: LoopSettings, alias: str
 
 async def _budgets(project: Project) -> RecentSpending:
     async with project.store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
         began = (steps.c.project_id == project.id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
         query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
         counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)

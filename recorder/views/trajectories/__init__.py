@@ -1,5 +1,5 @@
 """Trajectories, groups and calls as frozen data.
 
-Other packages import `shapes` (the data), `transcripts` (the queries), `by_response_id` and `first_turns`; `assembly`
-builds the shapes from rows. Refuses: writing.
+Other packages import `shapes` (the data), `transcripts` (the queries) and `by_response_id`; `assembly` builds the
+shapes from rows. Refuses: writing.
 """

@@ -1,8 +1,8 @@
 """Build views from rows: messages from their nodes, prompts from their differences, and what is trainable. Pure.
 
-Owns: one trajectory from its rows, and its histories: turns that its agent dropped or summarised, and its sub-agents'
-turns, each once, ordered by their ends. Refuses: queries (`recorder.views.trajectories.transcripts`), and how a judge
-reads histories (`judge.llm.group_text`).
+Owns: building one trajectory from its rows, and its histories: turns that its agent dropped or summarized, and its
+sub-agents' turns, each once, ordered by their ends. Refuses: queries (`recorder.views.trajectories.transcripts`), and
+how a judge reads histories (`judge.llm.group_text`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _up(nodes: Nodes, node: bytes | None) -> Iterator[bytes]:
 
 
 def _above(nodes: Nodes, ends: Iterable[bytes]) -> set[bytes]:
-    """All ancestors of some end nodes."""
+    """Return all ancestors of some end nodes."""
     found: set[bytes] = set()
     for end in ends:
         for node in _up(nodes, nodes[end][0]):
@@ -91,7 +91,7 @@ def _above(nodes: Nodes, ends: Iterable[bytes]) -> set[bytes]:
 
 
 def _following(nodes: Nodes, these: Iterable[bytes]) -> Mapping[bytes | None, Sequence[Message]]:
-    """Messages by their parent node."""
+    """Return messages by their parent node."""
     found: dict[bytes | None, list[Message]] = defaultdict(list)
     for node in these:
         parent, message = nodes[node]
@@ -100,7 +100,7 @@ def _following(nodes: Nodes, these: Iterable[bytes]) -> Mapping[bytes | None, Se
 
 
 def _sent_back_otherwise(nodes: Nodes, end: bytes, following: Mapping[bytes | None, Sequence[Message]]) -> bool:
-    """Whether the client sent an answer back with other white space, ids or an added note: that copy has it."""
+    """Whether the client repeated an answer with other white space, other ids or a note; its copy is shown then."""
     parent, said = nodes[end]
     return any(
         lineage.form_without_ids(said) == lineage.form_without_ids(told)
@@ -147,7 +147,7 @@ class ViewRows:
         return self._json[blob]
 
     def prompt_ids(self, call_id: str) -> array[int] | None:
-        """Return the exact prompt ids of a call. Raises CorruptRecord where its parent's ids have changed."""
+        """Return the exact prompt ids of a call. Raises CorruptRecord if its parent's ids have changed."""
         missing = [call_id]
         while missing:
             call = self.calls[missing[-1]]
@@ -207,7 +207,7 @@ def trajectory_view(row: Row, material: ViewRows) -> TrajectoryView:
 def _branches(
     rows: Iterable[Row], material: ViewRows, home: str, leaf: ParentCall | None, unselected: Collection[ParentCall]
 ) -> Iterator[HistoryBranch]:
-    """The branches of a trajectory's agents: no auxiliary calls, no superseded calls, no guessed attributions."""
+    """Yield the branches of a trajectory's agents, without auxiliary, superseded and uncertainly attributed calls."""
     for row in rows:
         sure = row.attribution_confidence != Confidence.HINT
         if sure and row.superseded_by is None and row.turn_kind != CallKind.AUX:
@@ -235,7 +235,7 @@ def _leaf_of(row: Row, material: ViewRows) -> ParentCall | None:
 
 
 def _calls_of(row: Row, material: ViewRows, leaf: ParentCall | None) -> list[Row]:
-    """Its own calls and, for a sibling of a split call, the one it shares."""
+    """Return its own calls and, for a sibling, the shared call."""
     own = list(material.homes.get(row.id, ()))
     if leaf is not None and material.calls[leaf.call_id].trajectory_id != row.id:
         own.append(material.calls[leaf.call_id])
@@ -261,7 +261,7 @@ def _parent(call: Row) -> ParentCall | None:
 def _conversation(
     rows: Sequence[Row], material: ViewRows, leaf: ParentCall | None
 ) -> tuple[Sequence[Mapping[str, Any]] | None, list[Message], bytes | None]:
-    """Tools, messages and last node of the main path: up to the leaf, else the last main call's prompt."""
+    """Return tools, messages and last node of the main path: up to the leaf, else the last main call's prompt."""
     if leaf is None:
         asked = [c for c in rows if c.turn_kind == CallKind.MAIN]
         if not asked:
@@ -317,7 +317,7 @@ def _call_view(
 
 
 def _exclusion(call: Row, choice: Row, unselected: bool) -> str | None:
-    """The exclusion that follows from the whole trajectory, else the one that was stored with the call."""
+    """Return the exclusion that follows from the whole trajectory, else the one stored with the call."""
     if call.superseded_by is not None:
         return Exclusion.SUPERSEDED
     if choice.untrainable_reason is None and unselected:

@@ -27,7 +27,7 @@ _AT: Final = (trajectories.c.made_by, trajectories.c.address_group, trajectories
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call, and the choice that the id names (None: nothing was sampled)."""
+    """A call, and the choice of the response id (None: nothing was sampled)."""
 
     call: CallView
     choice: ChoiceView | None
@@ -122,7 +122,7 @@ async def add_reasoning(store: Store, call: CallView) -> list[Message]:
 
 
 async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[str, Any]]]:
-    """The sampled messages with reasoning among a call's ancestors, newest first."""
+    """Return the sampled messages with reasoning among a call's ancestors, newest first."""
     first = select(calls.c.parent_call_id, calls.c.parent_choice, literal(0).label("height"))
     up = first.where(calls.c.id == call_id).cte("up", recursive=True)
     next_ = select(calls.c.parent_call_id, calls.c.parent_choice, up.c.height + 1).where(

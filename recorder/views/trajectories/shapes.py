@@ -56,7 +56,7 @@ class CallView:
     messages: Sequence[Message]  # the prompt, in the chat form
     tools: Sequence[Mapping[str, Any]] | None
     response_format: Mapping[str, Any] | None
-    rest: Mapping[str, Any]  # the request's body without the three above
+    rest: Mapping[str, Any]  # the request's body without messages, tools and response format
     prompt_token_ids: array[int] | None  # typecode i; None: unknown, or not requested
     choices: Sequence[ChoiceView]
     http_status: int | None
@@ -69,7 +69,7 @@ class CallView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """One tool call through the gateway, and the model's tool call that it executes, where known."""
+    """One tool call through the gateway, and the model's tool call that it executes, if known."""
 
     id: str
     trajectory_id: str | None
@@ -142,7 +142,7 @@ T = TypeVar("T", bound=TrajectoryRow)
 
 
 def read_trajectory(cls: type[T], row: Row[Any], **others: Any) -> T:
-    """Build a view from the columns of `trajectories` that have its fields' names; `others` are given."""
+    """Build a view from the columns of `trajectories` that have its fields' names; `others` are the other fields."""
     typed = {"state": TrajectoryState(row.state), "purpose": Purpose(row.purpose), "origin": Origin(row.origin)}
     return sql.as_view(cls, row, **typed, **others)
 
@@ -152,7 +152,7 @@ class TrajectoryView(TrajectoryRow):
     """One trajectory of an agent: all its calls, and the path to its last main leaf.
 
     `messages`: the conversation up to and including the leaf's sampled message, or the prompt of the last main call
-    where no call is complete. Trajectories that were split from one call with n > 1 share that call; in each, only its
+    if no call is complete. Trajectories that were split from one call with n > 1 share that call; in each, only its
     own choice is selected.
     """
 
@@ -169,7 +169,7 @@ class TrajectoryView(TrajectoryRow):
     main_path: Sequence[tuple[str, int]]  # (call id, choice), root to leaf
     feedback: Sequence[FeedbackView]
     scenario: ScenarioView | None
-    session: str | None = None  # the client's own name of the conversation, where it named no trajectory
+    session: str | None = None  # the client's name of the conversation, if it named no trajectory
     tool_calls: Sequence[ToolCallView] = ()  # in time order, including those that execute no known tool call
     histories: Sequence[HistoryView] = ()  # outside `messages`, by their ends, without auxiliary calls
 
@@ -199,6 +199,6 @@ class GroupView:
     current_score_id: str | None
     scenario: ScenarioView | None
     members: Sequence[TrajectoryView]  # by start
-    baseline: str | None = None  # with which rewards its alias compares
+    baseline: str | None = None  # the baseline of its alias
     alias: str | None = None  # its name
-    judge_recipe: str | None = None  # named by its campaign; None: the campaign names none
+    judge_recipe: str | None = None  # named by its campaign, if any

@@ -1,11 +1,8 @@
-"""Load trajectories and groups with their conversations and, on request, their exact tokens.
+"""Load trajectories, groups, single calls and an alias's first turns, on request with their exact tokens.
 
-Owns: the queries behind `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded size.
-Refuses: writing, and deciding what is trained on.
-
-First turns: the recorded beginnings of an alias's newest trajectories, each conversation once.
-
-Owns: which trajectories are read, and which call begins one. Refuses: asking a model again (`proxy.gate.sanity`).
+Owns: the queries behind `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded size;
+and which recorded calls are first turns. Refuses: writing, deciding what is trained on, and replaying first turns
+(`proxy.gate.sanity`).
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ from recorder.views.trajectories.assembly import (
 )
 from recorder.views.trajectories.shapes import CallView, FeedbackView, GroupView, ScenarioView, TrajectoryView
 
-PAGE = 200  # keys a SELECT: a long read would keep SQLite's log from being reused
+PAGE = 200  # keys per SELECT: a long read would prevent SQLite from reusing its WAL
 _TOKEN_COLUMNS = {"prompt_delta", "prompt_hashes", "token_ids", "logprobs", "hashes"}
 _BASELINE = select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
@@ -85,7 +82,7 @@ async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) 
 
 
 async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bool = False) -> list[GroupView]:
-    """Load groups with all members, in the order of the ids, by a fixed number of SELECTs a page. Raises NotFound."""
+    """Load groups with all members, in the order of the ids, by a fixed number of SELECTs per page. Raises NotFound."""
     columns = (groups, _BASELINE, ALIAS, REWARD_RECIPE)
     of_groups = await _rows(store, group_ids, lambda keys: select(*columns).where(groups.c.id.in_(keys)))
     found = {row.id: row for row in of_groups}
@@ -145,7 +142,7 @@ async def trajectory_of_call(project: Project, call_id: str) -> str | None:
 
 
 async def _rows(store: Store, keys: Iterable[Any], query: Callable[[Sequence[Any]], Select[Any]]) -> list[Row]:
-    """The rows of a query over many keys, read in pages of keys, each in its own transaction."""
+    """Return the rows of a query over many keys, read in pages of keys, each in its own transaction."""
     rest, found = iter(keys), []
     while page := list(islice(rest, PAGE)):
         async with store.read() as conn:
@@ -154,7 +151,7 @@ async def _rows(store: Store, keys: Iterable[Any], query: Callable[[Sequence[Any
 
 
 async def _material(store: Store, rows: Sequence[Row], with_tokens: bool, group_ids: Collection[str]) -> ViewRows:
-    """All rows that the views of some trajectories need; scenarios only of `group_ids`."""
+    """Return all rows that the views of some trajectories need; scenarios only of `group_ids`."""
     material = ViewRows(with_tokens=with_tokens)
     ids = [row.id for row in rows]
     await _add_calls(store, material, calls.c.trajectory_id, ids)
@@ -232,14 +229,14 @@ async def _add_nodes(store: Store, material: ViewRows, shown: Iterable[Row]) -> 
 
 
 def _ancestors(ends: Sequence[bytes]) -> Select[Any]:
-    """The nodes from some ends up to their roots; UNION visits shared ones once."""
+    """The query for the nodes from some ends up to their roots; UNION visits shared nodes once."""
     start = select(nodes.c.id, nodes.c.parent_id).where(nodes.c.id.in_(ends)).cte("up", recursive=True)
     up = start.union(select(nodes.c.id, nodes.c.parent_id).join(start, nodes.c.id == start.c.parent_id))
     return select(up.c.id)
 
 
 async def _scenarios(store: Store, group_ids: Collection[str]) -> dict[str, ScenarioView]:
-    """Scenarios by group id, of the groups that have one."""
+    """Return scenarios by group id, of the groups with one."""
     joined = select(groups.c.id.label("group_id"), scenarios).join(scenarios, scenarios.c.id == groups.c.scenario_id)
     rows = await _rows(store, sorted(group_ids), lambda keys: joined.where(groups.c.id.in_(keys)))
     return {row.group_id: sql.as_view(ScenarioView, row, id=row.external_id) for row in rows}

@@ -35,7 +35,7 @@ from recorder.views.comparison.loader import load_rank
 from recorder.views.trajectories.shapes import TrajectoryView
 
 _PAGE: Final = 200
-_MOST_LINES: Final = 200  # of the ledger; a trajectory that is judged repeatedly has many
+_MOST_LINES: Final = 200  # ledger rows; a trajectory that is judged repeatedly has many
 _ID_BYTES: Final = 4  # the size of a packed token id
 
 
@@ -43,7 +43,7 @@ _ID_BYTES: Final = 4  # the size of a packed token id
 class TrainingUse:
     """A step that trained on the trajectory.
 
-    `compared_with`: the running mean of earlier rewards that the step used, None if it used the group's mean.
+    `compared_with`: the running baseline that the step used, None if it used the group's mean.
     """
 
     step_id: str

@@ -1,3 +1,1 @@
-"""Read models of versions: ancestry, steps, one version in detail, tasks before and after, trajectories that a version
-served.
-"""
+"""Read models of versions: ancestry, steps, one version in detail, tasks before and after, served trajectories."""

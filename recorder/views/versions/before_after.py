@@ -5,8 +5,8 @@ changed at a scenario. Refuses: testing whether one version is better (`proxy.ga
 (`recorder.views.trajectory_detail`), and where attempts of one group diverge (`recorder.views.comparison`).
 
 Every query reads a bounded number of the newest rows, so that a page is fast with any store. Rewards are compared
-within one group, or if they are absolute (`scores.absolute`): the numbers of a ranking judge mean nothing outside their
-group.
+within one group, or if they are absolute (`scores.absolute`): the numbers of a ranking judge have no meaning outside
+their group.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Training steps, newest first, and which trajectories of its groups a step trained on.
+"""Training steps, newest first, which trajectories of its groups a step trained on, and training outcomes over time.
 
-Owns: this view, which of the trainer's figures have a field of their own, and the counts of trained and excluded
-trajectories, read from the store. Refuses: claiming and recording steps (`recorder.queue.training.steps`).
-
-Training outcomes over time: how many trajectories were trained on or excluded, by the ledger's codes.
-
-Owns: these counts, over the newest rows of the ledger. Refuses: what the codes mean (`recorder.reasons`), and totals
-since the beginning (`recorder.views.status.figures`).
+Owns: these views, which of the trainer's figures have a field of their own, and the counts of trained and excluded
+trajectories, by the ledger's codes. Refuses: claiming and recording steps (`recorder.queue.training.steps`), what the
+codes mean (`recorder.reasons`), and totals since the beginning (`recorder.views.status.figures`).
 """
 
 from __future__ import annotations

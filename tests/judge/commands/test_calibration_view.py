@@ -100,7 +100,7 @@ async def test_what_people_preferred_and_said_are_labels_without_a_file(
     [
         (("labels.jsonl", "--feedback", "stars"), "name one of them"),
         (("--judges", " , "), "--judges names no judge"),
-        (("--picture", "no/such/folder/x.svg"), "its folder is not there"),
+        (("--picture", "no/such/folder/x.svg"), "its folder does not exist"),
     ],
 )
 async def test_a_wrong_argument_is_told(args: tuple[str, ...], why: str, calibrate: Any) -> None:

@@ -119,7 +119,7 @@ async def test_a_judge_that_is_down_is_told_and_ends_with_1(check: Any, server: 
     ("args", "why"),
     [
         (("--kind", "no_such"), "there is no trick 'no_such'. Known: claims_success"),
-        (("--picture", "no/such/folder/judge.svg"), "its folder is not there"),
+        (("--picture", "no/such/folder/judge.svg"), "its folder does not exist"),
         (("--groups", "0"), "0 is not in the range"),
         (("--alias", "helpdesk"), "--alias selects the base that judges, and no judge is `base`"),
     ],

@@ -314,7 +314,7 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
     assert "Cross-check by the strong judge: openai/strong, agreement -1" in judging.text
     assert "ruler 0.75: <script>alert(1)</script>" in judging.text
     page = await opened(proxy.http, "/hone/judge")
-    assert "judge_drift: helpdesk, recipe default: the judge and the strong one agree too little" in page.text
+    assert "judge_drift: helpdesk, recipe default: the judge and the strong judge agree too little" in page.text
     assert "judge_drift" in (await opened(proxy.http, "/hone/")).text
     [judge_view] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
     assert (judge_view["scores"], judge_view["mean"]) == ("strong", -1.0)

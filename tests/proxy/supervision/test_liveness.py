@@ -130,7 +130,7 @@ async def test_a_store_that_somebody_else_holds_is_told_until_it_is_free(store: 
         with contextlib.closing(sqlite3.connect(file_of(store), isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert (await proxy.chat(path="/t/one")).status_code == 200
-            assert "another program holds the store" in await until(lambda: unready(proxy))
+            assert "another program locks the store" in await until(lambda: unready(proxy))
             other.execute("ROLLBACK")
         await until(lambda: ready(proxy))
 

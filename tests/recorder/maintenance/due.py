@@ -20,4 +20,4 @@ async def is_said(rows: Rows, at: float, ask: Callable[[], Awaitable[float]]) ->
 
 async def _clock(rows: Rows) -> float:
     async with rows.store.read() as conn:
-        return await sql.format_wait(conn)
+        return await sql.current_time(conn)

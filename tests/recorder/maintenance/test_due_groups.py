@@ -113,7 +113,7 @@ class World:
 
     async def write(self, drawn: Sequence[Group]) -> None:
         async with self.rows.store.read() as conn:
-            self._began_at = await sql.format_wait(conn)
+            self._began_at = await sql.current_time(conn)
         for number, group in enumerate(drawn):
             group.alias_id = (await self.rows.alias(f"alias-{number}")).id
             group.id = await self.rows.group(
@@ -147,7 +147,7 @@ class World:
     async def wait_until(self, in_s: float) -> None:
         """Put the clock to so many seconds after the beginning: all that happened is longer ago from now on."""
         async with self.rows.store.write() as conn:
-            back_s = in_s - (await sql.format_wait(conn) - self._began_at)
+            back_s = in_s - (await sql.current_time(conn) - self._began_at)
             shifted = {"joined_at": groups.c.joined_at - back_s, "last_call_at": groups.c.last_call_at - back_s}
             await conn.execute(update(groups).values(**shifted))
             await conn.execute(update(trajectories).values(last_call_at=trajectories.c.last_call_at - back_s))

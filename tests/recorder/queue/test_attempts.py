@@ -238,7 +238,7 @@ async def test_attempts_need_a_campaign_and_legal_ids(rows: Rows) -> None:
 async def test_an_attempt_is_never_lost_for_having_anothers_number(rows: Rows) -> None:
     campaign = await plan(rows)
     [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
-    with pytest.raises(Conflict, match="count the attempts at a scenario through all its groups"):
+    with pytest.raises(Conflict, match="number the attempts at a scenario across all its groups"):
         await attempts.new_attempts(
             rows.store, campaign.id, [NewAttempt(scenario.id, 1, Purpose.TRAIN, 0, "g-again", "g-again-0")]
         )

@@ -48,7 +48,7 @@ async def test_a_promoted_version_is_watched_beside_the_one_before_on_the_databa
     alias = await alias_moves.set_live(rows.store, before.id, version.id, why=why)
     assert (alias.previous_version_id, alias.holdback_share) == (before.live_version_id, 0.1)
     async with rows.store.read() as conn:
-        at = await sql.format_wait(conn)
+        at = await sql.current_time(conn)
     assert alias.watched_until is not None
     assert at < alias.watched_until <= at + HELD.watch_s
 

@@ -46,7 +46,7 @@ async def test_a_secret_made_elsewhere_is_a_key_once(store: Store) -> None:
 async def test_a_secret_is_not_taken_for_other_scopes_nor_brought_back(store: Store) -> None:
     secret = "hone_" + "5e" * 16
     made = await keys.adopt_key(Project(store, PROJECT), "agents", ["infer"], secret)
-    with pytest.raises(Conflict, match=f"{made.id}.*take a new secret"):
+    with pytest.raises(Conflict, match=f"{made.id}.*use a new secret"):
         await keys.adopt_key(Project(store, PROJECT), "agents", ["admin"], secret)
     await keys.revoke_key(Project(store, PROJECT), made.id)
     with pytest.raises(Conflict):

@@ -65,7 +65,7 @@ def test_an_old_one_that_is_open_is_mended_and_said_once(tmp_path: Path, caplog:
         make_data_folder(data)
     assert opened(data) == {"theirs.txt": "0o644"}, "what is not Hone's is left"
     [line] = [record.getMessage() for record in caplog.records]
-    assert "was open to others: 12 of its files and folders are now the owner's alone" in line
+    assert "was open to others: 12 of its files and folders are now accessible to the owner only" in line
 
 
 def test_what_a_killed_program_left_in_a_closed_folder_is_closed_and_not_told(
@@ -108,7 +108,7 @@ def test_a_folder_of_other_things_is_not_closed_but_refused(tmp_path: Path) -> N
     assert mode(theirs) == 0o700, "an empty one is taken"
     (theirs / "letter.txt").write_text("")
     theirs.chmod(0o755)
-    with pytest.raises(StoreError, match=f"is open to others and holds what is not Hone's.*chmod 700 {theirs}"):
+    with pytest.raises(StoreError, match=f"is open to others and contains other files than Hone's.*chmod 700 {theirs}"):
         make_data_folder(theirs)
     assert mode(theirs) == 0o755
     theirs.chmod(0o700)

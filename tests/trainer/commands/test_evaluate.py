@@ -91,7 +91,7 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
         (("--versions", "live,gpt-9", *GIVEN), "there is no version 'gpt-9' (--versions)", 2),
         (("--versions", " , ", *GIVEN), "no version is named", 2),
         (("--versions", "live", *GIVEN, "--seeds", "0"), "--seeds", 2),
-        (("--versions", "live", *GIVEN, "--picture", "no/such/x.svg"), "its folder is not there", 2),
+        (("--versions", "live", *GIVEN, "--picture", "no/such/x.svg"), "its folder does not exist", 2),
         (("--versions", "live", "--scenarios", "user/val.jsonl"), "no agent", 2),
         (("--versions", "live,base", *GIVEN[:-2]), "no judge rewards these attempts", 2),
         (("--versions", "live", *GIVEN[2:], "--scenarios", "nowhere.jsonl"), "nowhere.jsonl cannot be read", 2),

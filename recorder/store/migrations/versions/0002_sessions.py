@@ -1,4 +1,4 @@
-"""What clients call the conversations that runs are of."""
+"""The session of a trajectory: the client's name of the conversation."""
 
 from __future__ import annotations
 

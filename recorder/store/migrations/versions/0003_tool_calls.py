@@ -1,4 +1,4 @@
-"""Tool calls, and what models asked of tools."""
+"""Tool calls, and models' tool requests."""
 
 from __future__ import annotations
 

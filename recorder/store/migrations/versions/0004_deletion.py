@@ -1,4 +1,4 @@
-"""What deleting a trajectory needs: a count of deletions, which media a node shows, and who needs a node or a blob."""
+"""For deletion: a count of deletions, the media of each node, and indexes of the uses of nodes and blobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def _note_media(connection: sa.Connection) -> None:
-    """The media of nodes that were written before."""
+    """Write the media of existing nodes."""
     found = connection.execute(sa.text("select id, message from nodes where cast(message as text) like '%hone-blob:%'"))
     rows = [
         {"node": bytes(node), "blob": blob}
@@ -46,7 +46,7 @@ def _note_media(connection: sa.Connection) -> None:
         connection.execute(sa.text("insert into node_blobs (node_id, blob_id) values (:node, :blob)"), rows)
 
 
-# How a message marked its media when this was written: as `recorder.messages.media` had it, whatever that has now.
+# The mark of media in a message at this revision; `recorder.messages.media` may have another one now.
 
 
 def _marks(message: dict[str, Any]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Whose a run and a group are: the family of keys that made them. What was there before is nobody's."""
+"""The owner of a trajectory and of a group: the key family that made them. Existing rows get no owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of what changed, for processes that wait for it; and which process runs a call that is open."""
+"""Change counters for waiting processes, and the process of an open call."""
 
 from __future__ import annotations
 

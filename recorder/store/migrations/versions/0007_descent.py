@@ -1,7 +1,7 @@
-"""Groups that a version was tried on, and which runs each step trained: `trained` is written when a version goes live.
+"""The state `tried`, and the trajectories of each step: `trained` is written when a version goes live.
 
-Of an older store the ledger says which runs a step trained. What it calls trained, though the version is not in the
-line of the live one, is taken back; what an undecided version was trained on waits for its decision.
+In an older store the ledger has the trajectories of each step. Trajectories that it calls trained, though their version
+is not in the live ancestry, become untrained; those of an undecided version wait for its decision.
 """
 
 from __future__ import annotations

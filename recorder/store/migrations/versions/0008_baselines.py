@@ -1,6 +1,6 @@
-"""A baseline of an alias's own earlier rewards: which scores may enter it, and what a step compared with.
+"""Running baselines: which scores count for them, and the baselines of each step.
 
-Of an older store the scores for which nobody was asked are taken to be absolute: functions and feedback made them.
+In an older store, scores without a judge request become absolute, because functions and feedback made them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A promoted version is watched beside the one before it: what its alias says of that.
+"""The columns of an alias for the watch after a promotion, with a holdback on the version before.
 
-An older store's live versions were promoted unwatched, and stay so.
+Live versions of an older store are not watched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a version's gate asks of the learner: whose gate the attempts of a row of `campaigns` are, and their worth."""
+"""Requests of a version's gate to the learner: the version of a row of `campaigns`, and the success of its attempts."""
 
 from __future__ import annotations
 

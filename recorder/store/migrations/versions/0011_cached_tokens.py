@@ -1,4 +1,4 @@
-"""Prompt tokens that a judge's provider had read before, counted apart: it charges less for them."""
+"""Prompt tokens that a judge's provider read from its cache, counted separately because they cost less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on single runs, kept by a hash of what was asked."""
+"""Cached verdicts on single trajectories, by a hash of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of a score stand for nobody having been asked: means over runs leave them out."""
+"""The mark of score values that no judge gave: means over trajectories omit them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Indexes of what is listed newest first, of what is open and what has ended: no page of a big store walks all of it.
+"""Indexes for lists, open rows and ended trajectories, so that no page of a big store scans all of it.
 
-Two that every recorded call had to be written into give way to smaller ones.
+They replace two indexes into which every recorded call was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is signed in to the pages."""
+"""Sign-in tokens of the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said, as words to be found. What is recorded already waits to be indexed, behind the start."""
+"""The full-text index. Existing calls are queued, and indexed after the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists, newest first, whatever they are narrowed by: a page costs the same however deep it lies."""
+"""Indexes for filtered lists, newest first, so that every page costs the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scenarios tempt to cheat: they are drawn in a share of their own, and measured apart."""
+"""The mark of adversarial scenarios, which have a separate share and a separate measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge was asked, kept with its score; and who made and who revoked a key."""
+"""The judge's prompts of a score, and the creator and the revoker of a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several replies about one group, each kept; how far they agree, with the score."""
+"""Each of several replies about one group, and the agreement of the replies of a score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that two judges judged, and which of the two scores from when on."""
+"""Cross-checks by a second judge, and switches between two judges."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def upgrade() -> None:
 
 
 def _figures() -> list[sa.Column[object]]:
-    """How far two judges agree over their newest groups."""
+    """Return the columns for the agreement of two judges over their newest groups."""
     ends: list[sa.Column[object]] = [sa.Column(name, sa.Double(), nullable=True) for name in ("mean", "low", "high")]
     return [sa.Column("groups", sa.Integer(), server_default="0", nullable=False), *ends]

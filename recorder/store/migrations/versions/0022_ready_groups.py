@@ -1,4 +1,4 @@
-"""The oldest group that is ready is found at once, however many wait for a judge."""
+"""An index that finds the oldest ready group, however many wait for a judge."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ async def test_a_row_that_postgresql_does_not_keep_is_named_by_its_table(sound: 
         before = (await conn.exec_driver_sql("select id, tries, external_id from groups")).first()
         assert before is not None
         await conn.exec_driver_sql(f"update groups set {odd} where id = ?", (before.id,))
-    with pytest.raises(StoreError, match="PostgreSQL refused a row of the table groups: ") as refused:
+    with pytest.raises(StoreError, match="PostgreSQL rejected a row of the table groups: ") as refused:
         await copy_store(sound.store, there)
     assert not isinstance(refused.value, StoreUnavailable)
     async with sound.store.write() as conn:

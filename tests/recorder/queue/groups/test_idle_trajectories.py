@@ -77,10 +77,10 @@ async def _first(rows: Rows, idle: IdleRule) -> float | None:
 async def _due(rows: Rows, idle: IdleRule) -> tuple[float, set[str], float]:
     """Which are due, between the database's clock before and after."""
     async with rows.store.read() as conn:
-        before = await sql.format_wait(conn)
+        before = await sql.current_time(conn)
         due = set((await conn.execute(idle.due())).scalars())
     async with rows.store.read() as conn:
-        return before, due, await sql.format_wait(conn)
+        return before, due, await sql.current_time(conn)
 
 
 @pytest.mark.parametrize(("answered_s", "waiting_s"), [(15.0, 900.0), (900.0, 15.0), (60.0, 60.0)])
@@ -94,7 +94,7 @@ async def test_what_is_due_and_when_is_what_every_run_says(
     drawn = random.Random(7)
     for round_ in range(ROUNDS):
         async with rows.store.read() as conn:
-            newest = await sql.format_wait(conn) + drawn.choice([0.0, 400.0])
+            newest = await sql.current_time(conn) + drawn.choice([0.0, 400.0])
         spread_s = drawn.choice([10.0, 200.0, 1500.0])
         heard = [newest - drawn.random() * spread_s for _ in runs]
         await _heard_of(rows, runs, heard)

@@ -48,7 +48,7 @@ async def test_a_full_window_of_disagreement_calls_the_strong_one_once(store: St
     assert taken.at > 0
     assert await scores_now(store) == STRONG
     assert await judged(store, rows, [-1.0] * 5) == []
-    words = "helpdesk, recipe default: the judge and the strong one agree too little (mean tau-b -1.00, "
+    words = "helpdesk, recipe default: the judge and the strong judge agree too little (mean tau-b -1.00, "
     assert str(taken).startswith(words)
     assert str(taken).endswith("judge.strong.min_agreement is 0): strong-1 scores")
 

@@ -17,7 +17,7 @@ from recorder.store.database import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
-from recorder.store.sql import format_wait, now
+from recorder.store.sql import current_time, now
 from tests.recorder.queue.bindings import bind_group
 from tests.recorder.rows import PROJECT, Rows
 
@@ -31,7 +31,7 @@ async def judged(rows: Rows, group: str, tokens: int, usd: float | None) -> str:
 
 async def at(rows: Rows) -> float:
     async with rows.store.read() as conn:
-        return await format_wait(conn)
+        return await current_time(conn)
 
 
 async def test_scores_are_summed_with_their_tokens_and_money(rows: Rows) -> None:

@@ -244,7 +244,7 @@ async def test_the_next_trainer_abandons_what_a_dead_one_left(rows: Rows) -> Non
     assert states == [VersionState.ABANDONED] * 2
     with pytest.raises(Conflict):
         await finish(rows, work)
-    with pytest.raises(Conflict, match="another trainer took the alias over"):
+    with pytest.raises(Conflict, match="another trainer took over the alias"):
         await versions.allocate_version(rows.store, work.alias.id, "v", step_id=work.step.id)
 
 

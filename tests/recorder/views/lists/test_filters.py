@@ -62,7 +62,7 @@ def test_words_are_read_as_a_filter_of_groups() -> None:
         ("tool_error", "true", "neither yes nor no"),
         ("tag", "=blue", "is not a tag"),
         ("tag", 'a"b', "is not a tag"),
-        ("alias", "a\x00b", "a character that the store never holds"),
+        ("alias", "a\x00b", "a character that the store cannot hold"),
         ("group", "x" * 501, "at most 500"),
     ],
 )

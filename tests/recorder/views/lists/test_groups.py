@@ -69,6 +69,6 @@ async def test_groups_come_newest_first_whatever_their_ids_are_and_in_pages(stor
 
 @pytest.mark.parametrize("before", ["group_00", "~", "nan~group_00", "1e999x~a", "--1~a"])
 async def test_what_is_no_place_of_the_list_is_refused(store: Store, before: str) -> None:
-    with pytest.raises(FilterInvalid, match="not a place of this list") as e:
+    with pytest.raises(FilterInvalid, match="not a position in this list") as e:
         await list_groups(Project(store, PROJECT), before=before)
     assert e.value.word == "before"

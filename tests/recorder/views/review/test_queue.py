@@ -123,7 +123,7 @@ async def test_while_judges_have_drifted_apart_what_they_order_least_alike_waits
     assert {one.group_id for one in found[:-1]} == set(turned)
     assert found[-1].group_id == last  # by -1/3: before it those by -1, and those by 0 are not among them
     assert pair(found[-1]) == {first, second}
-    words = "judge_drift: the judge and the strong one agree by -0.33 about the group, and turn these two around"
+    words = "judge_drift: the judge and the strong judge agree by -0.33 about the group, and order these two in reverse"
     assert found[-1].about == words
 
 
@@ -146,7 +146,7 @@ async def test_where_judges_turn_no_two_around_or_runs_are_gone_two_are_drawn_or
             await rows.set(trajectories, run, state="errored")
     [entry] = await alarms(rows.store)
     assert pair(entry) < set(made[0][1])
-    assert entry.about == "judge_drift: the judge and the strong one agree by 0.00 about the group"
+    assert entry.about == "judge_drift: the judge and the strong judge agree by 0.00 about the group"
 
 
 async def test_a_share_of_what_was_judged_is_drawn_and_stays_drawn(rows: Rows) -> None:

@@ -58,7 +58,7 @@ async def test_runs_that_nobody_was_asked_about_are_counted_and_in_no_mean(
     parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     [told] = await happenings.look()
-    assert told.text == "helpdesk: 2 groups judged, 5 trajectories (3 without asking), reward 0.50 (0.00 to 1.00)"
+    assert told.text == "helpdesk: 2 groups judged, 5 trajectories (3 without a judge), reward 0.50 (0.00 to 1.00)"
     assert (told.facts["trajectories"], told.facts["unasked"], told.facts["reward_mean"]) == (5, 3, 0.5)
 
 
@@ -122,7 +122,7 @@ async def test_steps_and_versions_are_told_to_the_swap_and_back(
     assert [one.text for one in await happenings.look()] == ["helpdesk: step 1 begins"]
     await steps.abandon_step(store, step.id, "loss is not finite")
     [told] = await happenings.look()
-    assert (told.kind, told.text) == (EventKind.FAULT, "helpdesk: step 1 was given up (loss is not finite)")
+    assert (told.kind, told.text) == (EventKind.FAULT, "helpdesk: step 1 was abandoned (loss is not finite)")
     version = await versions.allocate_version(store, alias.id, alias.live_version_id)
     for state in PASSED:
         await versions.mark_version(store, version.id, state)

@@ -227,7 +227,7 @@ def test_no_step_is_promised_while_a_version_is_not_decided() -> None:
     assert told(scored(9, undecided=("demo@3", "gated"))) == (
         "waiting",
         "undecided_version",
-        "Learning waits for a decision on demo@3: it is gated, and no step begins before it is live or given up.",
+        "Learning waits for a decision on demo@3: it is gated, and no step begins before it is live or rejected.",
     )
 
 
