@@ -41,7 +41,7 @@ SETTINGS = {
     "proxy.settings.hone",
 }
 # What settings models import beside one another, the standard library and pydantic.
-SETTINGS_BASE = {f"recorder.base.{name}" for name in ("hours", "patterns", "rules", "urls")}
+SETTINGS_BASE = {f"recorder.base.{name}" for name in ("function_paths", "hours", "patterns", "rules", "urls")}
 
 # Files at a package's root: its base, which imports none of its folders but `base/`, and its entry points, which no
 # folder imports.

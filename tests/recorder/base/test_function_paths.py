@@ -1,3 +1,5 @@
+"""Which texts name a function of the user."""
+
 from __future__ import annotations
 
 import pytest
