@@ -125,23 +125,51 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 @click.option("--trajectory", "trajectory_id", help="One trajectory only (its id).")
 @click.option("--since", type=TimeParam(), help="Trajectories that began since: 24h, 7d, 2026-11-20 …")
 @click.option(
+    "--include",
+    type=click.Choice(["gate", "shadow", "replay", "import"]),
+    multiple=True,
+    help="openai: include these trajectories too. Repeatable.",
+)
+@click.option("--min-reward", type=float, help="openai: only trajectories with at least this reward.")
+@click.option(
     "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="File [standard output]."
 )
 @click.pass_obj
-def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
-    """Print JSON lines: one per call (raw), one per tool call (tools), or fine-tuning data of completed trajectories
-    (openai)."""
+def export(
+    context: Context,
+    form: str,
+    trajectory_id: str | None,
+    since: float | None,
+    include: tuple[str, ...],
+    min_reward: float | None,
+    output: TextIO,
+) -> None:
+    """Print JSON lines: one per call (raw), one per tool call (tools), or fine-tuning data (openai).
+
+    Fine-tuning data are completed trajectories for training, of live traffic and campaigns. Held-out scenarios are
+    never among them. The last line on standard error counts what was excluded, by reason.
+    """
+    if form != "openai" and (include or min_reward is not None):
+        raise click.UsageError("--include and --min-reward choose fine-tuning data: add --format openai")
 
     async def write(project: Project) -> None:
-        from recorder.maintenance.export import openai_lines, raw_lines, tool_lines
+        from recorder.maintenance.export import ExportCounts, openai_lines, raw_lines, tool_lines
         from recorder.views.lists.short_ids import expand_id
         from recorder.views.trajectories.transcripts import find_trajectory
 
         named = await expand_id(project, trajectory_id) if trajectory_id else None
         one = await find_trajectory(project, named) if named else None
-        lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
-        async for row in lines(project, trajectory_id=one, since=since):
+        counts = ExportCounts()
+        if form == "openai":
+            lines = openai_lines(
+                project, trajectory_id=one, since=since, include=include, min_reward=min_reward, counts=counts
+            )
+        else:
+            lines = {"raw": raw_lines, "tools": tool_lines}[form](project, trajectory_id=one, since=since)
+        async for row in lines:
             output.write(to_json(row, compact=True) + "\n")
+        if form == "openai":
+            echo(counts.sentence(), err=True)
 
     run(context, write)
 

@@ -1,13 +1,18 @@
 """Recorded calls as JSON lines: all fields (raw), conversations for fine-tuning (openai), or tool calls (tools).
 
-Owns: the shape of exported lines. Refuses: files and printing (`recorder.commands.trajectories`).
+Owns: the shape of exported lines, and which trajectories are fine-tuning data. Refuses: files and printing
+(`recorder.commands.trajectories`).
+
+Fine-tuning data are completed trajectories with purpose train and origin live or campaign. Held-out scenarios, which
+measure versions, never are. Others (`MORE`) only if they are named.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from sqlalchemy import select, tuple_
 
@@ -15,7 +20,7 @@ from recorder.messages.calls import Message
 from recorder.messages.content_hashes import ECHO_EXTRAS
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import REWARD, NewPart
-from recorder.states import TrajectoryState
+from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, groups, tool_calls, trajectories, versions
 from recorder.views.trajectories.assembly import Row, tool_call_view
@@ -24,6 +29,22 @@ from recorder.views.trajectories.transcripts import load_trajectories
 
 PAGE = 20  # trajectories in memory at a time, with tokens
 ID_PAGE = 500
+GATE: Final = "gate"  # answers of a version and the live one to the same first turns
+MORE: Final = (GATE, Origin.SHADOW.value, Origin.REPLAY.value, Origin.IMPORT.value)
+
+
+@dataclass(slots=True)
+class ExportCounts:
+    """How many trajectories were exported as fine-tuning data, and how many were not, by reason."""
+
+    exported: int = 0
+    excluded: Counter[str] = field(default_factory=Counter)
+
+    def sentence(self) -> str:
+        """Return the counts in words."""
+        noun = "trajectory" if self.exported == 1 else "trajectories"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.excluded.most_common())
+        return f"{self.exported:,} {noun} exported" + (f"; excluded: {reasons}." if reasons else ".")
 
 
 async def raw_lines(
@@ -44,14 +65,55 @@ async def raw_lines(
 
 
 async def openai_lines(
-    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project,
+    *,
+    trajectory_id: str | None = None,
+    since: float | None = None,
+    include: Collection[str] = (),
+    min_reward: float | None = None,
+    counts: ExportCounts | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield one line per completed trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf."""
+    """Yield one line per trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf.
+
+    `include`: of `MORE`, what is fine-tuning data besides trajectories for training. `min_reward`: only trajectories
+    whose current reward is at least this. `counts` is filled in.
+    """
+    counts = counts if counts is not None else ExportCounts()
     async for page in _pages(project, trajectory_id, since, with_tokens=False):
+        rewards = await _rewards(project.store, page) if min_reward is not None else {}
         for trajectory in page:
-            if trajectory.state is TrajectoryState.COMPLETED and trajectory.main_path and not trajectory.selection:
-                line: dict[str, Any] = {"messages": [_plain(m) for m in trajectory.messages]}
-                yield line | ({"tools": list(trajectory.tools)} if trajectory.tools else {})
+            reason = _why_not(trajectory, include)
+            if reason is None and min_reward is not None:
+                reason = _too_low(rewards.get(trajectory.id), min_reward)
+            if reason is not None:
+                counts.excluded[reason] += 1
+                continue
+            counts.exported += 1
+            line: dict[str, Any] = {"messages": [_plain(m) for m in trajectory.messages]}
+            yield line | ({"tools": list(trajectory.tools)} if trajectory.tools else {})
+
+
+def _why_not(trajectory: TrajectoryView, include: Collection[str]) -> str | None:
+    """Return why a trajectory is no fine-tuning data; None if it is."""
+    purpose, origin = trajectory.purpose, trajectory.origin
+    kind = GATE if origin is Origin.SHADOW and purpose is Purpose.EVAL else origin.value
+    if kind in MORE and kind not in include:
+        return f"{kind} (--include {kind})"
+    if kind != GATE and purpose in (Purpose.VAL, Purpose.EVAL):
+        return f"held-out (purpose {purpose.value})"
+    if purpose is Purpose.NONE:
+        return "not for training (purpose none)"
+    if trajectory.state is not TrajectoryState.COMPLETED:
+        return f"not completed ({trajectory.state.value})"
+    if trajectory.selection:
+        return f"choices of one call ({trajectory.selection})"
+    return None if trajectory.main_path else "without an answer"
+
+
+def _too_low(reward: float | None, least: float) -> str | None:
+    if reward is None:
+        return "without a reward"
+    return None if reward >= least else "below --min-reward"
 
 
 async def tool_lines(
@@ -130,6 +192,14 @@ async def _parts(store: Store, page: Iterable[TrajectoryView]) -> dict[str, list
         for part in score.parts:
             parts.setdefault(part.trajectory_id, []).append(part)
     return parts
+
+
+async def _rewards(store: Store, page: Iterable[TrajectoryView]) -> dict[str, float]:
+    """Return the current reward of each trajectory that has one."""
+    parts = await _parts(store, page)
+    return {
+        id_: part.value for id_, own in parts.items() for part in own if part.part == REWARD and part.value is not None
+    }
 
 
 def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts: Sequence[NewPart]) -> dict[str, Any]:

@@ -192,9 +192,20 @@ def test_export_can_be_narrowed_and_written_to_a_file(hone: Hone) -> None:
     assert hone("export", "--since", "2100-01-01").stdout == ""
     assert len(hone("export", "--since", "1h").stdout.splitlines()) == 4
     out = hone.data / "lines.jsonl"
-    hone("export", "--format", "openai", "--output", str(out))
+    done = hone("export", "--format", "openai", "--output", str(out))
+    assert done.stderr.splitlines()[-1] == "2 trajectories exported."
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["messages"][-1]["content"] for line in lines] == ["It arrives on day 1.", "It arrives on day 2."]
+
+
+def test_fine_tuning_data_say_on_stderr_what_they_left_out(hone: Hone) -> None:
+    hone.do(two_runs)
+    done = hone("export", "--format", "openai", "--min-reward", "0.5")
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr.splitlines()[-1] == "1 trajectory exported; excluded: 1 below --min-reward."
+    for form in ("raw", "tools"):
+        for option in (["--include", "shadow"], ["--min-reward", "0"]):
+            assert "add --format openai" in hone("export", "--format", form, *option, fails=True).output
 
 
 @pytest.mark.parametrize("when", ["yesterday", "5", "h", ""])

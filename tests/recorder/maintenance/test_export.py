@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from recorder.capture.recorder import Recorder
 from recorder.maintenance import export
 from recorder.messages.calls import Address, SamplingParameters
 from recorder.registry import versions
 from recorder.settings import RecorderSettings
-from recorder.states import CallKind, CallState, Purpose
+from recorder.states import CallKind, CallState, Origin, Purpose
 from recorder.store.database import Project, Store
+from recorder.store.schema import trajectories
 from tests.recorder.rows import Rows
 from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_result, tool_turn, user
@@ -184,9 +186,77 @@ async def test_fine_tuning_lines_are_completed_conversations(store: Store, talk:
     await talk.call([user("no tools")], "fine", Address(trajectory="plain", done=True))
     await talk.call([user("still open")], "?", Address(trajectory="open"))
     await talk.call([user("broken")], [], Address(trajectory="broken", done=True), state=CallState.ERRORED)
-    lines = [line async for line in export.openai_lines(Project(store, PROJECT))]
+    counts = export.ExportCounts()
+    lines = [line async for line in export.openai_lines(Project(store, PROJECT), counts=counts)]
+    assert counts.sentence() == "2 trajectories exported; excluded: 2 not completed (open)."
     called = {k: v for k, v in tool_turn("id-1").items() if v is not None}
     assert lines == [
         {"messages": [user("?"), called, tool_result("id-1"), assistant("done")], "tools": tools},
         {"messages": [user("no tools"), assistant("fine")]},
     ]
+
+
+HELD_OUT = {
+    ("val", "campaign"): "held-out (purpose val)",
+    ("eval", "campaign"): "held-out (purpose eval)",
+    ("val", "live"): "held-out (purpose val)",
+    ("eval", "live"): "held-out (purpose eval)",
+    ("none", "live"): "not for training (purpose none)",
+    ("eval", "shadow"): "gate (--include gate)",
+    ("train", "shadow"): "shadow (--include shadow)",
+    ("train", "replay"): "replay (--include replay)",
+    ("eval", "replay"): "replay (--include replay)",
+    ("train", "import"): "import (--include import)",
+    ("val", "import"): "import (--include import)",
+}
+
+
+async def planted(store: Store, talk: Talk) -> None:
+    """One completed trajectory of each purpose and origin; its only message says which."""
+    for purpose in Purpose:
+        for origin in Origin:
+            name = f"{purpose.value}-{origin.value}"
+            made = await talk.call([user(name)], "!", Address(trajectory=name, purpose=purpose, done=True))
+            async with store.write() as conn:
+                row = trajectories.c.id == made.attribution.trajectory.id
+                await conn.execute(update(trajectories).where(row).values(origin=origin))
+
+
+async def exported(store: Store, *include: str) -> tuple[list[str], export.ExportCounts]:
+    counts = export.ExportCounts()
+    lines = export.openai_lines(Project(store, PROJECT), include=include, counts=counts)
+    return [line["messages"][0]["content"] async for line in lines], counts
+
+
+async def test_fine_tuning_data_hold_nothing_that_measures_versions_and_only_what_is_named(
+    store: Store, talk: Talk
+) -> None:
+    await planted(store, talk)
+    names, counts = await exported(store)
+    assert names == ["train-live", "train-campaign"]
+    assert counts.exported == 2
+    assert set(HELD_OUT.values()) == set(counts.excluded)
+    assert counts.excluded.total() == len(Purpose) * len(Origin) - 2
+
+    assert set((await exported(store, "shadow"))[0]) == {"train-live", "train-campaign", "train-shadow"}
+    assert set((await exported(store, "gate"))[0]) == {"train-live", "train-campaign", "eval-shadow"}
+    names, counts = await exported(store, *export.MORE)
+    assert set(names) == {f"train-{origin.value}" for origin in Origin} | {"eval-shadow"}
+    assert all("--include" not in reason for reason in counts.excluded)
+
+
+async def test_fine_tuning_data_can_be_narrowed_to_good_trajectories(store: Store, talk: Talk) -> None:
+    from recorder.queue.claims import claim_for_judging
+    from recorder.queue.judging.scores import NewPart, record_score
+
+    at = [Address(group="g", trajectory=str(n), group_size=2, done=True) for n in range(2)]
+    ids = [(await talk.call([user("?")], f"answer {n}", one)).attribution.trajectory.id for n, one in enumerate(at)]
+    await talk.call([user("?")], "not scored", Address(trajectory="alone", done=True))
+    claim = await claim_for_judging(Project(store, PROJECT), "judge", 60.0)
+    assert claim is not None
+    rewards = [NewPart(id_, "reward", float(n)) for n, id_ in enumerate(ids)]
+    await record_score(store, claim, new_score(recipe_hash="recipe", parts=rewards))
+    counts = export.ExportCounts()
+    lines = export.openai_lines(Project(store, PROJECT), min_reward=1.0, counts=counts)
+    assert [line["messages"][-1]["content"] async for line in lines] == ["answer 1"]
+    assert counts.excluded == {"below --min-reward": 1, "without a reward": 1}
