@@ -26,7 +26,15 @@ from proxy.settings.sections import ProxySettings
 from proxy.versions.routing import Route, ServiceRouter, Target
 from recorder.capture.recorder import Recorder
 from recorder.ids import new_id
-from recorder.messages.calls import CLIENT, DROPPED_ITEMS, DROPPED_TOOLS, Attribution, RecordedCall, RecordedRequest
+from recorder.messages.calls import (
+    CLIENT,
+    DROPPED_ITEMS,
+    DROPPED_TOOLS,
+    ENGINE,
+    Attribution,
+    RecordedCall,
+    RecordedRequest,
+)
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 
@@ -118,6 +126,8 @@ class RunningCall:
         if self.client is not None:
             meta[CLIENT] = self.client
         if self.provider is None:
+            if self.route is not None:
+                meta[ENGINE] = self.route.replica_url
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
             return {**meta, **continued, **self._freed()} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}

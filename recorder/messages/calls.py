@@ -198,6 +198,7 @@ CHOICE_EXTRAS: Final = "choice_extras"  # a choice's fields besides its message 
 DROPPED_TOOLS: Final = "left_out_tools"  # types of tools that the client declared and that the model did not get
 DROPPED_ITEMS: Final = "left_out_items"  # types of items in the conversation that the model did not get
 CLIENT: Final = "client"  # the product that its User-Agent named
+ENGINE: Final = "engine"  # the URL of the engine that answered
 STATED_KIND: Final = "stated_kind"  # the client stated the call's kind
 
 

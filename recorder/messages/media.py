@@ -1,18 +1,31 @@
 """Media in messages: stored once as blobs, however often they occur in conversations.
 
-Owns: extracting long strings from content parts and restoring them. Refuses: text parts, storage.
+Owns: whether messages hold media, extracting long strings from content parts and restoring them. Refuses: text parts,
+storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from recorder.messages.calls import Message
 from recorder.messages.content_hashes import content_id
 
 MIN_CHARS = 4096  # shorter strings cost less inline than a blob's row
 _MARK = "hone-blob:"
+# Parts whose content is text: the model gets them as tokens of their text alone.
+_TEXT: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "reasoning", "summary_text"})
+
+
+def has_media(messages: Iterable[Message]) -> bool:
+    """Return whether any message has a part that is not text: a picture, audio, video, a file, or an unknown kind."""
+    return any(
+        isinstance(part, Mapping) and part.get("type", "text") not in _TEXT
+        for message in messages
+        if isinstance(content := message.get("content"), list | tuple)
+        for part in content
+    )
 
 
 def extract_media(key: bytes, message: Message) -> tuple[Message, dict[bytes, bytes]]:

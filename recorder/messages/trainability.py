@@ -10,6 +10,7 @@ import math
 from enum import StrEnum
 
 from recorder.messages.calls import RecordedCall, SampledChoice, SamplingParameters
+from recorder.messages.media import has_media
 from recorder.states import CallKind, CallState, Confidence, Purpose
 
 MAX_LOGPROB = 1e-3  # a probability is at most 1; rounding errors are a thousand times smaller
@@ -28,6 +29,7 @@ class Exclusion(StrEnum):
     AUXILIARY = "auxiliary_call"  # a title or a summary beside the agent's work
     SUPERSEDED = "superseded"  # a retry replaced it
     REDACTED = "redacted"  # text was redacted, and the token ids removed with it
+    MEDIA = "media"  # the prompt holds a picture, audio or video, which the trainer cannot compute
     # of the sampling
     TEMPERATURE = "temperature_below_0.1"
     TOP_P = "top_p"
@@ -39,6 +41,7 @@ class Exclusion(StrEnum):
     TRUNCATED = "finish_reason"  # anything but stop and tool_calls
     IDS_MISSING = "token_ids_missing"
     IDS_MALFORMED = "token_ids_malformed"  # the ids of the choice or of its prompt are invalid
+    IDS_DISAGREE = "ids_disagree"  # the engine's ids contradict its usage, or the text that it made of them
     LOGPROBS_MISSING = "logprobs_missing"
     LOGPROBS_MISCOUNTED = "logprobs_miscounted"
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
@@ -61,12 +64,14 @@ def untrainable_reason(turn: RecordedCall, choice: SampledChoice, *, ids_readabl
         return Exclusion.IDS_MALFORMED
     # First: an answer with text but without ids, as from other providers' models.
     text_alone = Exclusion.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
-    return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
+    return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice) or _of_usage(turn)
 
 
 def _of_call(turn: RecordedCall) -> Exclusion | None:
     if turn.redacted is not None:
         return Exclusion.REDACTED
+    if has_media(turn.request.messages):
+        return Exclusion.MEDIA
     if turn.attribution.trajectory.purpose is not Purpose.TRAIN:
         return Exclusion.PURPOSE
     if turn.state is not CallState.COMPLETE:
@@ -115,3 +120,14 @@ def _of_choice(choice: SampledChoice) -> Exclusion | None:
     if max(logprobs) > MAX_LOGPROB:
         return Exclusion.LOGPROBS_ABOVE_ZERO
     return Exclusion.LOGPROBS_MISSING if min(logprobs) <= ENGINE_MISSING_LOGPROB else None
+
+
+def _of_usage(turn: RecordedCall) -> Exclusion | None:
+    """Compare the ids of the call with the engine's own counts: one of the two is wrong, and no one knows which."""
+    usage = turn.usage or {}
+    sampled, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
+    if sampled is not None and sampled != sum(len(choice.token_ids or ()) for choice in turn.choices):
+        return Exclusion.IDS_DISAGREE
+    if prompt is not None and turn.prompt_token_ids is not None and prompt != len(turn.prompt_token_ids):
+        return Exclusion.IDS_DISAGREE
+    return None

@@ -82,6 +82,7 @@ def turn(
     **changes: Any,
 ) -> RecordedCall:
     now = time.time()
+    ids = changes.get("prompt_token_ids", [1, 2, 3])
     made = RecordedCall(
         call_id=new_id("call"),
         project_id=PROJECT,
@@ -92,9 +93,9 @@ def turn(
         alias_id=None,
         version_id=None,
         base_fingerprint=None,
-        prompt_token_ids=[1, 2, 3],
+        prompt_token_ids=ids,
         choices=choices,
-        usage={"prompt_tokens": 3, "completion_tokens": 3},
+        usage={"prompt_tokens": len(ids or ()), "completion_tokens": sum(len(one.token_ids or ()) for one in choices)},
         response_meta=None,
         http_status=200,
         error=None,

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.messages.media import has_media
 from recorder.messages.trainability import MIN_TEMPERATURE, Exclusion
 from recorder.registry.versions import version_age
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
+from trainer.batch.recorded_text import TextCheck
 
 ROW_TOO_LONG = "row_too_long"  # the only code that depends on the trainer's memory
 IN_OWN_GROUP = "in_own_group"  # a call in a shadow group that counts in its trajectory's group
@@ -36,6 +38,7 @@ class RowBasis:
     max_age: int  # steps
     max_tokens: int  # of one row
     in_own: frozenset[str] = frozenset()  # ids of live calls in shadow groups that count in their trajectories' groups
+    text: TextCheck | None = None  # None: the base has no tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,12 @@ def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basi
         return choice.untrainable_reason or Exclusion.NOT_COMPLETE
     if trajectory.origin is Origin.SHADOW and call.id in basis.in_own:
         return IN_OWN_GROUP
-    return _of_call(trajectory, call) or _of_tokens(call, choice) or _of_version(trajectory, call, basis)
+    return (
+        _of_call(trajectory, call)
+        or _of_tokens(call, choice)
+        or _of_version(trajectory, call, basis)
+        or _of_text(call, choice, basis)
+    )
 
 
 def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
@@ -105,6 +113,8 @@ def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
         return Exclusion.SUPERSEDED
     if call.call_kind is CallKind.AUX:
         return Exclusion.AUXILIARY
+    if has_media(call.messages):
+        return Exclusion.MEDIA
     if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
         return Exclusion.AMBIGUOUS
     return Exclusion.TEMPERATURE if call.sampling.temperature < MIN_TEMPERATURE else None
@@ -129,6 +139,13 @@ def _of_version(trajectory: TrajectoryView, call: CallView, basis: RowBasis) -> 
     if steps is None:
         return Exclusion.FOREIGN_VERSION
     return Exclusion.OVER_AGE if steps > basis.max_age else None
+
+
+def _of_text(call: CallView, choice: ChoiceView, basis: RowBasis) -> Exclusion | None:
+    """The ids that the engine returned are those of the text that it returned."""
+    if basis.text is None or choice.message is None or choice.token_ids is None:
+        return None
+    return Exclusion.IDS_DISAGREE if basis.text.excludes(call.id, choice.message, choice.token_ids) else None
 
 
 def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:

@@ -6,7 +6,7 @@ model's own. Refuses: losses, the layout of files (`trainer.artifacts.adapters`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from trainer.batch.packing import Pack, pack
+from trainer.batch.recorded_text import Decode
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy import attention
 from trainer.settings import TrainerSettings
@@ -34,6 +35,7 @@ ROOM = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 # a row that sees another is far above.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 # The files of a hub repository, without the same weights in other formats.
+_TOKENIZERS = ("tokenizer.json", "vocab*", "*.model", "tekken.json", "*.tiktoken")
 _NEEDED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
@@ -185,6 +187,21 @@ def resolve_base(base: str) -> Path:
         return Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
     except (OSError, ValueError) as e:
         raise TrainerError(f"the base {base!r} is not a folder, and cannot be downloaded from the hub: {e}") from e
+
+
+def load_decoder(base: Path) -> Decode | None:
+    """Return how the base's tokenizer decodes ids, with and without special tokens; None if the base has none."""
+    if not any(True for pattern in _TOKENIZERS for _ in base.glob(pattern)):
+        return None  # transformers would make one without a vocabulary
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+    def decode(ids: Sequence[int]) -> list[str]:
+        return [tokenizer.decode(list(ids), skip_special_tokens=skip) for skip in (True, False)]
+
+    return decode
 
 
 def load_policy(base: Path, settings: TrainerSettings) -> Policy:

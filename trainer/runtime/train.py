@@ -169,7 +169,14 @@ async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings)
     """Load the base that the engine serves, and take the alias's lease."""
     module = await asyncio.to_thread(_import_trainer)
     await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
-    opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    engine = everything.engine
+    opened: Trainer = await module.AliasTrainer.open(
+        store,
+        alias,
+        trainer_settings(everything),
+        everything.data,
+        parsers=(engine.tool_call_parser, engine.reasoning_parser),
+    )
     return opened
 
 

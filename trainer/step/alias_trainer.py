@@ -32,6 +32,7 @@ from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories import transcripts
 from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import AdapterOrigin
+from trainer.batch.recorded_text import NO_PARSERS, Parsers, TextCheck
 from trainer.batch.rows import RowBasis
 from trainer.batch.weights import GroupRows, group_rows, weigh
 from trainer.errors import (
@@ -43,7 +44,7 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.model import dtype_name, resolve_base
+from trainer.policy.model import dtype_name, load_decoder, resolve_base
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, summary
 from trainer.step.core import (
@@ -80,8 +81,11 @@ class _RunningStep:
 class AliasTrainer:
     """Trains one alias. Use as ``async with await AliasTrainer.open(...) as trainer``."""
 
-    def __init__(self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> None:
+    def __init__(
+        self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path, *, parsers: Parsers = NO_PARSERS
+    ) -> None:
         self._store = store
+        self._parsers = parsers
         self._alias = alias
         self._settings = settings
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
@@ -92,13 +96,17 @@ class AliasTrainer:
         self._core: TrainerCore
 
     @classmethod
-    async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
+    async def open(
+        cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path, *, parsers: Parsers = NO_PARSERS
+    ) -> AliasTrainer:
         """Take the lease ``trainer:<alias>`` and load the base (`settings.base` must be set).
+
+        `parsers`: the engine's, for the comparison of answers with their ids (`trainer.batch.recorded_text`).
 
         Raises `AliasBusy` if another trainer holds the alias, `BaseMismatch` if the base is not the alias's,
         `UnsupportedModel` if its logprobs cannot be reproduced.
         """
-        self = cls(store, alias, settings, data)
+        self = cls(store, alias, settings, data, parsers=parsers)
         try:
             await self._start()
         except BaseException:
@@ -125,6 +133,7 @@ class AliasTrainer:
             durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
         await self._remove_unneeded()
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
+        self._decode = await asyncio.to_thread(load_decoder, base)
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
@@ -192,7 +201,8 @@ class AliasTrainer:
         seconds = PhaseSeconds()
         parent = await self._live()
         parts = await self._parts(claims, seconds)
-        groups = await self._read(parts, parent, seconds)
+        text = TextCheck(self._decode, *self._parsers) if self._decode is not None else None
+        groups = await self._read(parts, parent, seconds, text)
         teaching = await self._exclude(groups, claims)
         unasked = scores.unasked_trajectories(chain.from_iterable(parts.values()))
         metrics = summary.reward_metrics(groups, unasked)
@@ -201,6 +211,7 @@ class AliasTrainer:
             reason = "no group can be trained on" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
         metrics |= summary.part_metrics(teaching, chain.from_iterable(parts.values()))
+        metrics["text_contradictions"] = float(len(text.contradictions)) if text is not None else 0.0
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = _RunningStep(parent, teaching, used, metrics, seconds)
@@ -241,12 +252,16 @@ class AliasTrainer:
         return {group_id: found[id_].parts if id_ in found else () for group_id, id_ in of_group.items()}
 
     async def _read(
-        self, parts: Mapping[str, Sequence[NewPart]], parent: VersionView, seconds: PhaseSeconds
+        self,
+        parts: Mapping[str, Sequence[NewPart]],
+        parent: VersionView,
+        seconds: PhaseSeconds,
+        text: TextCheck | None,
     ) -> list[GroupRows]:
         ancestry = await versions.list_ancestors(self._store, parent.id)
         ids = list(parts)
         in_own = await counts_in_own_group(self._store, ids)
-        basis = RowBasis(self._fingerprint, ancestry, self._settings.max_age, self._settings.token_budget, in_own)
+        basis = RowBasis(self._fingerprint, ancestry, self._settings.max_age, self._settings.token_budget, in_own, text)
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
             rewards = [part_rewards(parts[view.id]) for view in views]

@@ -40,8 +40,9 @@ class StepReport:
     sampled by the parent version: the numerical difference of the two), logprob_gap and logprob_gap_max (mean and
     maximum of |Δlogprob| of the same tokens), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` >
     0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (tokens without
-    shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no optimizer state) and
-    seconds.PHASE (of each phase before the commit); and over the trained trajectories the mean of each part of their
+    shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no optimizer state),
+    text_contradictions (answers whose text is not in their ids, for parsers that are not proven) and seconds.PHASE (of
+    each phase before the commit); and over the trained trajectories the mean of each part of their
     rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
     """
 

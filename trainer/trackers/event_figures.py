@@ -249,6 +249,12 @@ _TRAIN: Final = tuple(
         ("forward_tokens", "tokens", _MADE, "tokens computed: a prefix that rows share counts once"),
         ("tokens_per_s", "tokens a second", _MADE, "throughput of training"),
         ("probe_separation", "nats", _MADE, "difference between the probes of the version and its parent"),
+        (
+            "text_contradictions",
+            "answers",
+            _MADE,
+            "answers whose text is not in their ids, for parsers not compared yet",
+        ),
         ("optimizer_fresh", "0 or 1", _MADE, "1: the parent had no optimizer state"),
     )
 )

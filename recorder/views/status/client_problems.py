@@ -40,7 +40,9 @@ _NOT_ABOUT_SAMPLING: Final = frozenset(
         Exclusion.AUXILIARY,
         Exclusion.SUPERSEDED,
         Exclusion.REDACTED,
+        Exclusion.MEDIA,
         Exclusion.IDS_MISSING,
+        Exclusion.IDS_DISAGREE,
     }
 )
 _NAMED_BY_PARAMETER: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # shown as the names of the parameters

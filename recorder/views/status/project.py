@@ -37,6 +37,7 @@ from recorder.views.status.client_problems import (
     find_unattributed_clients,
     find_untrainable_clients,
 )
+from recorder.views.status.engine_problems import DisagreeingEngine, find_disagreeing_engines
 from recorder.views.status.figures import (
     JudgeSpending,
     JudgingTrouble,
@@ -192,6 +193,7 @@ class Status:
     shadow_answers: list[ShadowCost]
     never_trained: list[NeverTrainedClient]
     attribution_missing: list[UnattributedClient]
+    ids_disagree: list[DisagreeingEngine]
     alarms: tuple[str, ...] = ()
 
 
@@ -215,6 +217,7 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
         campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
+        ids_disagree=await find_disagreeing_engines(project),
         attribution_missing=[UnattributedClient(**_fields(one)) for one in await find_unattributed_clients(project)],
     )
     return replace(status, alarms=tuple(list_alarms(status)))
@@ -316,6 +319,8 @@ def list_alarms(status: Status) -> Iterator[str]:
     for engine in status.engines:
         if engine.state == "down":
             yield f"engine {engine.url} is down: {engine.detail}"
+    for disagreeing in status.ids_disagree:
+        yield disagreeing.sentence()
     for worker in status.workers:
         if not worker.alive:
             yield f"{worker.name} is dead; its lease expires in {format_duration(worker.lease_left_s)}"

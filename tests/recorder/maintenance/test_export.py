@@ -110,7 +110,7 @@ async def test_a_raw_line_has_every_field(store: Store, talk: Talk, rows: Rows) 
         {"token_ids": [5, 6], "logprobs": [-0.5, -0.25], "finish_reason": "stop", "trainable": False}
     ]
     assert line["sampling"]["temperature"] == 0.7
-    assert line["usage"] == {"prompt_tokens": 3, "completion_tokens": 3}
+    assert line["usage"] == {"prompt_tokens": 4, "completion_tokens": 2}
     assert (line["reward"], line["parts"]) == (None, [])
     assert line["started_at"] == second.started_at
     assert line["timings"] == {"first_token_s": 0.0, "total_s": 0.0}

@@ -47,6 +47,66 @@ def test_sampling_that_bends_the_distribution_is_not(sampling: dict[str, Any], c
     assert reason(sampled(**sampling)) == code
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+@pytest.mark.parametrize("role", ["user", "tool", "system"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        PICTURE,
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+        {"type": "video_url", "video_url": {"url": "https://example.test/a.mp4"}},
+        {"type": "file", "file": {"file_id": "f"}},
+        {"type": "a kind of tomorrow"},
+    ],
+)
+def test_a_prompt_with_media_is_not_wherever_it_holds_them(role: str, part: dict[str, Any]) -> None:
+    made = sampled()
+    early = [{"role": role, "content": [{"type": "text", "text": "see"}, part]}, assistant("seen"), user("and now?")]
+    assert reason(replace(made, request=replace(made.request, messages=early))) == Exclusion.MEDIA
+
+
+def test_parts_that_are_text_are_no_media() -> None:
+    made = sampled()
+    parts = [{"type": kind, kind: "x"} for kind in ("text", "input_text", "output_text", "refusal", "thinking")]
+    for content in (parts, [{"text": "without a type"}], ["plain"], None, "text"):
+        asked = replace(made.request, messages=[{"role": "user", "content": content}])
+        assert reason(replace(made, request=asked)) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "code"),
+    [
+        (None, None),
+        ({}, None),
+        ({"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}, None),
+        ({"total_tokens": 99}, None),
+        ({"completion_tokens": 4}, Exclusion.IDS_DISAGREE),
+        ({"completion_tokens": 2}, Exclusion.IDS_DISAGREE),
+        ({"completion_tokens": 0}, Exclusion.IDS_DISAGREE),
+        ({"prompt_tokens": 2, "completion_tokens": 3}, Exclusion.IDS_DISAGREE),
+        ({"prompt_tokens": 4}, Exclusion.IDS_DISAGREE),
+    ],
+)
+def test_ids_that_contradict_the_usage_are_not(usage: dict[str, Any] | None, code: Exclusion | None) -> None:
+    assert reason(replace(sampled(), usage=usage)) == code
+
+
+def test_the_ids_of_all_choices_together_are_the_completion_s_tokens() -> None:
+    several = [choice(assistant(str(n)), n) for n in range(3)]
+    made = turn(REF, request([user("hi")], sampling=SamplingParameters(n=3)), several)
+    assert [untrainable_reason(made, one) for one in several] == [None] * 3
+    short = replace(made, choices=[replace(several[0], token_ids=[7, 8], logprobs=[-0.5, -0.25]), *several[1:]])
+    short = replace(short, usage={"prompt_tokens": 3, "completion_tokens": 9})
+    assert [untrainable_reason(short, one) for one in short.choices] == [Exclusion.IDS_DISAGREE] * 3
+    without = replace(made, choices=[replace(several[0], token_ids=None), *several[1:]])
+    without = replace(without, usage={"completion_tokens": 9})
+    assert [untrainable_reason(without, one) for one in without.choices] == [
+        Exclusion.IDS_MISSING, Exclusion.IDS_DISAGREE, Exclusion.IDS_DISAGREE,
+    ]  # fmt: skip
+
+
 def test_structured_output_is_not() -> None:
     form = {"type": "json_schema", "json_schema": {}}
     made = sampled()

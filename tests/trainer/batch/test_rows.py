@@ -131,6 +131,10 @@ def test_every_reason_of_the_recorder_holds(reason: Exclusion) -> None:
         ({"state": CallState.OPEN}, Exclusion.NOT_COMPLETE),
         ({"superseded_by": "call_9"}, Exclusion.SUPERSEDED),
         ({"call_kind": CallKind.AUX}, Exclusion.AUXILIARY),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]},
+            Exclusion.MEDIA,
+        ),
         ({"attribution_confidence": Confidence.HINT}, Exclusion.AMBIGUOUS),
         ({"attribution_confidence": Confidence.AMBIGUOUS}, Exclusion.AMBIGUOUS),
         ({"sampling": SamplingParameters(temperature=0.0)}, Exclusion.TEMPERATURE),

@@ -1,0 +1,109 @@
+"""Compare the ids of an answer with the text that the engine made of them. Pure.
+
+Owns: which texts of a message must occur among the decoded ids, in which order, and for which parsers a contradiction
+excludes the answer. Refuses: the tokenizer, and what follows (`trainer.batch.rows`).
+
+A wrong id list has the right length now and then. The text of the answer was recorded beside the ids: thinking, content
+and the arguments of tool calls must occur in the decoded ids, in this order, whatever the whitespace. Parsers rewrite
+arguments, so of those only the texts and whole numbers inside must occur. A parser may still change more than this. So
+a contradiction in tool calls or thinking excludes an answer only for the parsers that were compared with a real engine
+(tests/e2e/test_recorded_text.py); for others it is counted and reported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recorder.messages.calls import Message
+from recorder.messages.plain_text import find_texts, thinking_text, tool_calls
+
+PROVEN_TOOL_PARSERS: Final = frozenset({None, "hermes"})
+PROVEN_REASONING_PARSERS: Final = frozenset({None})
+
+Parsers = tuple[str | None, str | None]  # the engine's parsers of tool calls and of reasoning
+NO_PARSERS: Final[Parsers] = (None, None)
+Decode = Callable[[Sequence[int]], Sequence[str]]  # ids → their text, in each way that an engine may decode them
+
+_SPACE: Final = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class TextCheck:
+    """The check of a step's answers, for an engine with these parsers.
+
+    `contradictions`: ids of calls that are reported and not excluded.
+    """
+
+    decode: Decode
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    contradictions: list[str] = field(default_factory=list)
+
+    def excludes(self, call_id: str, message: Message, ids: Sequence[int]) -> bool:
+        """Return whether an answer is excluded. One whose parser is not proven is added to `contradictions` instead."""
+        if agrees(message, ids, self.decode):
+            return False
+        proven = (not tool_calls(message) or self.tool_parser in PROVEN_TOOL_PARSERS) and (
+            not thinking_text(message) or self.reasoning_parser in PROVEN_REASONING_PARSERS
+        )
+        if not proven:
+            self.contradictions.append(call_id)
+        return proven
+
+
+def agrees(message: Message, ids: Sequence[int], decode: Decode) -> bool:
+    """Return whether the texts of a message occur in the decoded ids, in order, ignoring whitespace."""
+    pieces = [piece for text in _texts(message) if (piece := _bare(text))]
+    return any(_in_order(pieces, _bare(text)) for text in decode(ids))
+
+
+def _texts(message: Message) -> Iterator[str]:
+    yield thinking_text(message)
+    yield from find_texts(message.get("content"))
+    for call in tool_calls(message):
+        yield from _values(_parsed(call.arguments))
+
+
+def _parsed(arguments: object) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:  # malformed arguments are recorded as the model wrote them
+        return arguments
+
+
+def _values(value: Any) -> Iterator[str]:
+    """The texts and whole numbers inside arguments, in order. (A parser may write 1.0 as 1, and true as True.)"""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _values(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _values(one)
+    elif isinstance(value, str) or type(value) is int:
+        yield str(value)
+
+
+def _in_order(pieces: Sequence[str], text: str) -> bool:
+    at = 0
+    for piece in pieces:
+        found = [(place, len(form)) for form in _forms(piece) if (place := text.find(form, at)) >= 0]
+        if not found:
+            return False
+        place, length = min(found)
+        at = place + length
+    return True
+
+
+def _forms(piece: str) -> set[str]:
+    """The ways in which a model may have written a text inside JSON."""
+    return {piece, json.dumps(piece, ensure_ascii=False)[1:-1], json.dumps(piece)[1:-1]}
+
+
+def _bare(text: str) -> str:
+    return _SPACE.sub("", text)
