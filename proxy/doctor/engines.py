@@ -34,6 +34,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project, Store
 
+_MEDIA: Final = ("vision", "audio", "video")  # of a base's configuration: vision_config …
 _IMPOSSIBLE_RANK: Final = 1_000_000  # above the limit of every engine
 _LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
 _BY_URL = "engine-"  # the prefix of fingerprints made without reading weights
@@ -53,6 +54,8 @@ async def check_engine(url: str, key: str | None, settings: HoneSettings) -> Asy
         for finding in _bases(url, served, settings):
             yield finding
         yield await _adapters(replica, settings)
+        for finding in _media(settings):
+            yield finding
         if settings.engine.urls and settings.engine.device == "cpu":
             yield _base_on_cpu(url)
     finally:
@@ -86,6 +89,26 @@ def _bases(url: str, served: ServedModels, settings: HoneSettings) -> Iterator[F
             FindingLevel.WRONG,
             f"{base!r}, the base model of the alias {alias!r}, {kind} {url}, which serves {there}.",
             f"Set base_model in [aliases.{alias}] to one of these, or start the engine with --served-model-name.",
+        )
+
+
+def _media(settings: HoneSettings) -> Iterator[Finding]:
+    """A note if the base model reads more than text, by its configuration: such calls are not trained on."""
+    folder = base_folder(settings.engine)
+    if folder is None:
+        return
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return
+    kinds = [name for name in _MEDIA if isinstance(config, dict) and config.get(f"{name}_config")]
+    if kinds:
+        yield Finding(
+            "media",
+            FindingLevel.NOTE,
+            f"{settings.engine.base} reads {' and '.join(kinds)} input. Calls whose prompt holds a picture, audio or "
+            "video are recorded and judged, and not trained on (reason `media`).",
+            "Calls with text alone are trained on. See docs/your-agent.md.",
         )
 
 

@@ -72,6 +72,7 @@ FILES_OF = {
         "test_equality.py",
         "test_formats_agree.py",
         "test_gate.py",
+        "test_recorded_text.py",
         "test_responses.py",
         "test_shadow.py",
     },

@@ -173,3 +173,26 @@ async def test_engines_of_two_bases_are_told(engine: ScriptedEngine, tmp_path: P
     assert engine.url in found.found
     assert second.url in found.found
     assert "engine.urls" in found.todo
+
+
+async def media_of(data: Path, url: str, config: str) -> Finding | None:
+    base = data / "base"
+    base.mkdir()
+    (base / "config.json").write_text(config)
+    (base / "model.safetensors").write_bytes(b"weights")
+    given = settings(data).model_copy(update={"engine": EngineSettings(base=str(base), urls=[url])})
+    return {one.check: one async for one in ask(url, "engine-key", given)}.get("media")
+
+
+async def test_a_base_that_reads_pictures_is_told_what_is_not_trained_on(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    found = await media_of(tmp_path, engine.url, '{"vision_config": {"hidden_size": 8}, "audio_config": {"a": 1}}')
+    assert found is not None
+    assert found.verdict is FindingLevel.NOTE
+    assert "vision and audio" in found.found
+
+
+@pytest.mark.parametrize("config", ["{}", "[]", "{", '{"vision_config": null}'])
+async def test_no_word_of_media_for_a_base_of_text(engine: ScriptedEngine, tmp_path: Path, config: str) -> None:
+    assert await media_of(tmp_path, engine.url, config) is None

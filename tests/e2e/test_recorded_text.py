@@ -1,0 +1,57 @@
+"""On a real vLLM the text of every answer occurs in its ids, and the ids are as many as the usage says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from tests.e2e.conftest import MODEL, Stack
+from tests.e2e.test_capture import body
+from trainer.batch.recorded_text import agrees
+from trainer.policy.model import load_decoder
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"tools": None},
+    "several": {"n": 3},
+    "stopped": {"stop": ["order", "4"], "tools": None},
+    "stopped-several": {"stop": ["e"], "n": 2, "tools": None},
+    "tools": {},
+    "long": {"max_tokens": 200},
+    "unicode": {"messages": [{"role": "user", "content": "¿Dónde está mi pedido 4821? 订单 🚚"}], "temperature": 1.5},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_agree_with_the_text_and_the_usage(stack: Stack, kind: str, stream: bool) -> None:
+    decode = load_decoder(MODEL)
+    assert decode is not None
+    seen = 0
+    for seed in range(4):
+        name = f"text-{kind}-{stream}-{seed}"
+        asked = {k: v for k, v in body(seed, stream=stream, **KINDS[kind]).items() if v is not None}
+        with stack.proxy() as proxy:
+            proxy.post(f"/t/{name}/v1/chat/completions", json=asked).raise_for_status()
+        [call] = stack.calls_of(name)
+        choices = call["choices"]
+        assert call["usage"]["completion_tokens"] == sum(len(one["token_ids"]) for one in choices)
+        assert call["usage"]["prompt_tokens"] == len(call["prompt_token_ids"])
+        for said, choice in zip(call["response"]["choices"], choices, strict=True):
+            assert agrees(said["message"], choice["token_ids"], decode), (said, decode(choice["token_ids"]))
+            if len(choices) == 1:  # of several, none is continued yet
+                assert choice["trainable"] is (choice["finish_reason"] != "length")
+            seen += 1
+    assert seen >= 4
+
+
+def test_the_check_would_find_the_ids_of_another_answer(stack: Stack) -> None:
+    decode = load_decoder(MODEL)
+    assert decode is not None
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    ids = tokenizer.encode("Your order arrives on Monday.", add_special_tokens=False)
+    assert agrees({"role": "assistant", "content": "Your order arrives on Monday."}, ids, decode)
+    assert not agrees({"role": "assistant", "content": "Your order arrives on Friday."}, ids, decode)
