@@ -38,9 +38,10 @@ from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.rows import Row
 from trainer.batch.weights import GroupRows, WeightedRow, weigh
 from trainer.policy import update
+from trainer.policy.loading import load_policy
 from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES
-from trainer.policy.model import Policy, load_policy
+from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
 from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
@@ -286,7 +287,7 @@ def ways(base: Path, sizes: Sizes, settings: TrainerSettings) -> list[dict[str, 
     policy = load_policy(base, settings)
     found.append({"way": "packed", **_trained(policy, sizes, settings)})
     policy.alone = True
-    policy._attend("sdpa")
+    policy.set_attention("sdpa")
     found.append({"way": "one row a pass", **_trained(policy, sizes, settings)})
     found.append({"way": "padded", **_trained(policy, sizes, settings, _padded)})
     return found

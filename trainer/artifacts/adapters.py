@@ -34,6 +34,7 @@ WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 PROBE = "probe.json"
 MANIFEST = "manifest.json"
+TRIAL = "trial"  # in place of a version's number, in the folder's name of an adapter that is only tried
 
 _MATRIX = re.compile(r"(?P<module>base_model\.model\..+)\.lora_(?P<side>[AB])\.weight")
 # What vLLM refuses or, worse, ignores: each must be absent or false.
@@ -56,10 +57,13 @@ class LoraShape:
 
 @dataclass(frozen=True, slots=True)
 class AdapterOrigin:
-    """The origin of a version. `parent` is the parent's name (helpdesk@3)."""
+    """The origin of a version. `parent` is the parent's name (helpdesk@3).
+
+    `number` None: no version, but an adapter that is tried and removed.
+    """
 
     alias: str
-    number: int
+    number: int | None
     parent: str
     base: str
     base_fingerprint: str | None
@@ -94,9 +98,16 @@ def publish_adapter(
         _write_json(folder / MANIFEST, manifest)
         check_adapter(folder, shapes, lora.rank)
         digest = durable_folders.file_sha256(folder / MANIFEST)
+        number = TRIAL if origin.number is None else origin.number
         return PublishedAdapter(
-            durable_folders.finish_folder(folder, f"{alias_slug(origin.alias)}@{origin.number}-{digest[:12]}"), digest
+            durable_folders.finish_folder(folder, f"{alias_slug(origin.alias)}@{number}-{digest[:12]}"), digest
         )
+
+
+def remove_trials(adapters: Path, alias: str) -> None:
+    """Remove an alias's adapters that were only tried, left by a killed process. Only its trainer may call it."""
+    for folder in adapters.glob(f"{alias_slug(alias)}@{TRIAL}-*"):
+        durable_folders.remove_folder(folder)
 
 
 def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
@@ -110,6 +121,20 @@ def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
     tensors = _read_tensors(folder)
     _check_tensors(folder, tensors, shapes, rank)
     return tensors
+
+
+def unservable_modules(shapes: Shapes, rank: int) -> list[str]:
+    """Return the modules whose LoRA is not a pair of matrices of this rank, by the last part of their names, sorted.
+
+    No engine loads an adapter with them: embeddings, and experts that PEFT adapts as one fused parameter.
+    """
+    found = set()
+    for name, shape in shapes.items():
+        match = _MATRIX.fullmatch(name)
+        if match is None or shape[0 if match["side"] == "A" else 1] != rank:
+            module = name.split(".lora_")[0].removesuffix(".base_layer")
+            found.add(module.rsplit(".", 1)[-1])
+    return sorted(found)
 
 
 def read_adapter(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:

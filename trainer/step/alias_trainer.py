@@ -30,7 +30,7 @@ from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories import transcripts
-from trainer.artifacts import durable_folders
+from trainer.artifacts import adapters, durable_folders
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.recorded_text import NO_PARSERS, Parsers, TextCheck
 from trainer.batch.rows import RowBasis
@@ -44,7 +44,7 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.model import dtype_name, load_decoder, resolve_base
+from trainer.policy.loading import dtype_name, load_decoder, resolve_base
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, summary
 from trainer.step.core import (
@@ -131,9 +131,18 @@ class AliasTrainer:
         await steps.take_over(self._store, self._alias.id, lease=lease)
         for folder in (self._folders.adapters, self._folders.checkpoints):
             durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
+        adapters.remove_trials(self._folders.adapters, self._alias.name)
         await self._remove_unneeded()
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
         self._decode = await asyncio.to_thread(load_decoder, base)
+        await self._try_adapter()
+
+    async def _try_adapter(self) -> None:
+        """Publish an adapter as a step would, and remove it: settings that cannot work fail before any sampling."""
+        alias = self._alias
+        origin = AdapterOrigin(alias.name, None, f"{alias.name}@0", alias.base_model, self._fingerprint)
+        tried = await self._torch.run(self._core.publish_trial, origin)
+        await asyncio.to_thread(durable_folders.remove_folder, tried.path)
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)

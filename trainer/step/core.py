@@ -9,10 +9,11 @@ leases and request a stop. Refuses: the store and leases (`trainer.step.alias_tr
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from recorder.maintenance.retention import known_folders, release_folders
 from recorder.registry.aliases import AliasView
@@ -30,10 +32,12 @@ from recorder.store.database import Store
 from trainer.artifacts import adapters, checkpoint, durable_folders, probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, MemoryFull, VersionNotWritten
+from trainer.errors import AdapterInvalid, MemoryFull, UnsupportedModel, VersionNotWritten
 from trainer.policy import update
-from trainer.policy.model import ROOM, Policy, load_policy
+from trainer.policy.loading import ROOM, load_policy
+from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
 
 P = ParamSpec("P")
@@ -126,10 +130,25 @@ class TrainerCore:
     def __init__(self, base: Path, settings: TrainerSettings, folders: TrainerFolders) -> None:
         torch.set_num_threads(settings.threads)
         self.policy: Policy = load_policy(base, settings)
+        _require_servable(self.policy, settings)
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
         self._at: str | None = None  # the version in memory; None: unknown
+
+    def publish_trial(self, origin: AdapterOrigin) -> PublishedAdapter:
+        """Write an adapter with weights that are not zero, as a step would, to be tried and removed.
+
+        Raises `UnsupportedModel` if it fails a check that comes before loading, and `VersionNotWritten`.
+        """
+        policy = self.policy
+        try:
+            return self._publish(origin, random_state(policy), {"contexts": [], "separation": 0.0})
+        except AdapterInvalid as e:
+            raise UnsupportedModel(
+                f"an adapter for the base {policy.base} with trainer.target {self._settings.target!r} and trainer.rank "
+                f"{self._settings.rank} cannot be served: {e}"
+            ) from e
 
     def go_to(self, start: StartVersion) -> bool:
         """Load a version. Return whether its optimizer state was there (True for version 0, which has none).
@@ -173,17 +192,7 @@ class TrainerCore:
                 after = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
         contexts = probe.choose_contexts(given, after, before)
         with seconds.phase("publish"):
-            try:
-                written = self._write(origin, contexts)
-            except (
-                OSError,
-                RuntimeError,
-                SafetensorError,
-            ) as e:  # torch and safetensors raise these when the disk is full
-                where = self._folders.adapters.parent
-                raise VersionNotWritten(
-                    f"version {origin.number} could not be written into {where}: {e}. Is the disk full?"
-                ) from e
+            written = self._write(origin, contexts)
         return metrics | {"probe_separation": contexts["separation"]}, written
 
     @contextmanager
@@ -214,16 +223,45 @@ class TrainerCore:
             )
 
     def _write(self, origin: AdapterOrigin, contexts: dict[str, object]) -> WrittenStep:
-        settings, policy = self._settings, self.policy
-        shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-        lora = LoraShape(settings.rank, settings.alpha, policy.modules)
-        published = adapters.publish_adapter(self._folders.adapters, origin, lora, policy.state(), shapes, contexts)
+        published = self._publish(origin, self.policy.state(), contexts)
         try:
-            saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
+            with self._told_of_disk(origin):
+                saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
         except BaseException:  # a version without its optimizer state is not published
             durable_folders.remove_folder(published.path)
             raise
         return WrittenStep(published, saved)
+
+    def _publish(
+        self, origin: AdapterOrigin, state: Mapping[str, Tensor], contexts: dict[str, object]
+    ) -> PublishedAdapter:
+        settings, policy = self._settings, self.policy
+        shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
+        lora = LoraShape(settings.rank, settings.alpha, policy.modules)
+        with self._told_of_disk(origin):
+            return adapters.publish_adapter(self._folders.adapters, origin, lora, state, shapes, contexts)
+
+    @contextmanager
+    def _told_of_disk(self, origin: AdapterOrigin) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
+            what = "an adapter to try" if origin.number is None else f"version {origin.number}"
+            where = self._folders.adapters.parent
+            raise VersionNotWritten(f"{what} could not be written into {where}: {e}. Is the disk full?") from e
+
+
+def _require_servable(policy: Policy, settings: TrainerSettings) -> None:
+    """Refuse a `trainer.target` whose adapters no engine loads, before anything is sampled for it."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
+    if not (refused := adapters.unservable_modules(shapes, settings.rank)):
+        return
+    left = [name for name in policy.modules if name not in {*refused, "base_layer"}]
+    todo = f"Set trainer.target = {json.dumps(left)}" if left else "Set trainer.target to linear layers"
+    raise UnsupportedModel(
+        f"trainer.target {settings.target!r} selects {', '.join(refused)} of the base {policy.base}, and engines load "
+        f"no LoRA on such a module (embeddings, fused experts). {todo}."
+    )
 
 
 async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, keep: int) -> None:

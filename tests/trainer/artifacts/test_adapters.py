@@ -80,7 +80,7 @@ def test_peft_itself_loads_what_is_published(tmp_path: Path, tiny_base: Path, ti
     published = adapters.publish_adapter(tmp_path, ORIGIN, lora, policy.state(), shapes, {})
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_base), published.path)
     ids = torch.arange(3, 30)[None]
-    policy._attend("sdpa")
+    policy.set_attention("sdpa")
     with torch.no_grad():
         torch.testing.assert_close(loaded(input_ids=ids).logits, policy._model(input_ids=ids).logits)
 

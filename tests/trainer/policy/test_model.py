@@ -23,8 +23,9 @@ from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy import attention
+from trainer.policy.loading import load_policy, resolve_base
 from trainer.policy.logprobs import full_logprobs, token_logprobs
-from trainer.policy.model import Policy, load_policy, resolve_base
+from trainer.policy.model import Policy
 from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
 
@@ -47,13 +48,13 @@ def in_transformers(policy: Policy, row: Row) -> torch.Tensor:
         for layer in layers:
             layer.cast_input_dtype_enabled = on
 
-    policy._attend("sdpa")
+    policy.set_attention("sdpa")
     as_peft_does(True)
     try:
         ids = torch.from_numpy(row.token_ids.astype(np.int64))
         logits = policy._model(input_ids=ids[None]).logits[0].float()
     finally:
-        policy._attend("hone_packed")
+        policy.set_attention("hone_packed")
         as_peft_does(False)
     trained = np.flatnonzero(row.trained)
     tempered = logits[trained - 1] / torch.from_numpy(row.temperature[trained])[:, None]
@@ -334,6 +335,6 @@ def test_a_base_that_neither_disk_nor_hub_has_is_told(monkeypatch: pytest.Monkey
     def offline(*args: Any, **kwargs: Any) -> str:
         raise OSError("no network")
 
-    monkeypatch.setattr("trainer.policy.model.snapshot_download", offline)
+    monkeypatch.setattr("trainer.policy.loading.snapshot_download", offline)
     with pytest.raises(TrainerError, match=r"some/model.*no folder.*no network"):
         resolve_base("some/model")

@@ -15,7 +15,7 @@ from recorder.store import schema
 from recorder.store.database import Project
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
-from trainer.errors import AliasBusy, BaseMismatch, TrainerError
+from trainer.errors import AliasBusy, BaseMismatch, TrainerError, UnsupportedModel
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
 
@@ -68,3 +68,36 @@ async def test_a_base_that_nobody_vouches_for_may_still_start_but_nothing_is_tra
 async def test_a_base_must_be_known(world: World) -> None:
     with pytest.raises(TrainerError, match=r"trainer\.base"):
         await AliasTrainer.open(world.store, world.alias, TrainerSettings(), world.data)
+
+
+async def test_settings_whose_adapters_no_engine_loads_are_refused_before_anything_is_claimed(world: World) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+    with pytest.raises(UnsupportedModel, match=r'selects embed_tokens.*trainer\.target = \["q_proj"\]'):
+        await world.trainer(target=["q_proj", "embed_tokens"])
+    with pytest.raises(UnsupportedModel, match=r"selects embed_tokens.*Set trainer\.target to linear layers"):
+        await world.trainer(target=["embed_tokens"])
+    assert (await group_state(world, group_id))[0] == GroupState.SCORED
+    assert await leases.list_holders(Project(world.store, PROJECT), "trainer:") == []
+
+
+async def test_opening_leaves_no_adapter_behind_and_removes_what_a_killed_trainer_left(world: World) -> None:
+    async with await world.trainer() as trainer:
+        adapters = trainer._folders.adapters
+        assert list(adapters.iterdir()) == []
+    slug = "org-helpdesk"
+    left, other = adapters / f"{slug}@trial-0123456789ab", adapters / "other@trial-0123456789ab"
+    left.mkdir()
+    other.mkdir()
+    async with await world.trainer():
+        assert [folder.name for folder in adapters.iterdir()] == [other.name]
+
+
+async def test_an_adapter_that_fails_a_check_ends_the_opening(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.policy.startup_check import random_state as stock
+
+    monkeypatch.setattr(
+        "trainer.step.core.random_state",
+        lambda policy: {name: tensor[..., :-1].contiguous() for name, tensor in stock(policy).items()},
+    )
+    with pytest.raises(UnsupportedModel, match=r"cannot be served: .* has shape"):
+        await world.trainer()

@@ -1,0 +1,170 @@
+"""Load a base model and put a LoRA on it: folder or hub id, dtype, device, and what cannot be trained.
+
+Owns: refusing bases and `trainer.target`s that cannot work, with what to set. Refuses: the forward pass
+(`trainer.policy.model`) and the check of its logprobs (`trainer.policy.startup_check`).
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from huggingface_hub import snapshot_download
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from trainer.batch.recorded_text import Decode
+from trainer.errors import TrainerError, UnsupportedModel
+from trainer.policy import attention, positions, startup_check
+from trainer.policy.model import Policy
+from trainer.settings import TrainerSettings
+
+ROOM: Final = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
+_TOKENIZERS: Final = ("tokenizer.json", "vocab*", "*.model", "tekken.json", "*.tiktoken")
+# The files of a hub repository, without the same weights in other formats.
+ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
+_NEEDED: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+
+
+def resolve_base(base: str) -> Path:
+    """Return the folder of a base: a folder as it is, or a hub id, downloaded or found in the hub's cache.
+
+    Raises `TrainerError` if there is none, and `UnsupportedModel` if the folder holds an adapter.
+    """
+    if Path(base).is_dir():
+        folder = Path(base).resolve()
+    else:
+        try:
+            folder = Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
+        except (OSError, ValueError) as e:
+            raise TrainerError(f"the base {base!r} is not a folder, and cannot be downloaded from the hub: {e}") from e
+    _require_no_adapter(base, folder)
+    return folder
+
+
+def load_decoder(base: Path) -> Decode | None:
+    """Return how the base's tokenizer decodes ids, with and without special tokens; None if the base has none."""
+    if not any(True for pattern in _TOKENIZERS for _ in base.glob(pattern)):
+        return None  # transformers would make one without a vocabulary
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+    def decode(ids: Sequence[int]) -> list[str]:
+        return [tokenizer.decode(list(ids), skip_special_tokens=skip) for skip in (True, False)]
+
+    return decode
+
+
+def load_policy(base: Path, settings: TrainerSettings) -> Policy:
+    """Load a base from a folder and add a LoRA with reproducible initial weights (`settings.seed`)."""
+    attention.register_attention()
+    transformers_logging.disable_progress_bar()
+    device = choose_device(settings)
+    try:
+        config = AutoConfig.from_pretrained(base, local_files_only=True)
+        positions.require_fixed_positions(config, str(base))
+        model = AutoModelForCausalLM.from_pretrained(
+            base, config=config, dtype=choose_dtype(settings), attn_implementation="eager", local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
+        raise TrainerError(f"cannot load the base model from {base}: {e}") from e
+    adapted = _with_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
+    try:
+        policy = Policy(adapted.to(device), str(base), settings)
+    except torch.OutOfMemoryError as e:
+        raise TrainerError(f"the base {base} does not fit into the GPU's free memory. {ROOM}: {e}") from e
+    try:
+        startup_check.choose_attention(policy, settings.token_budget)
+    except torch.OutOfMemoryError as e:
+        raise TrainerError(
+            f"the base {base} leaves too little of the GPU's memory for the rows of the start-up check, which are at "
+            f"most trainer.token_budget ({settings.token_budget}) tokens long. Lower it. {ROOM}: {e}"
+        ) from e
+    return policy
+
+
+def _with_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
+    if settings.target != "all-linear":
+        _require_targets(model, base, settings.target)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=settings.target if settings.target == "all-linear" else list(settings.target),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):  # restores the CPU's generator, which draws the weights
+        torch.manual_seed(settings.seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # PEFT's doubts about a target: what cannot be served is refused by name
+                return get_peft_model(model, config)
+        except ValueError as e:
+            raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
+
+
+def _require_targets(model: PreTrainedModel, base: Path, target: Sequence[str]) -> None:
+    """Refuse a name that selects no module: PEFT ignores it where another one selects some."""
+    names = [name for name, _ in model.named_modules()]
+    lacking = [one for one in target if not any(name == one or name.endswith(f".{one}") for name in names)]
+    if lacking or not target:
+        raise TrainerError(
+            f"trainer.target: {', '.join(map(repr, lacking)) or 'an empty list'} selects no module of the base {base}. "
+            f"Its linear layers are {', '.join(linear_modules(model))}; 'all-linear' is all but the output head."
+        )
+
+
+def linear_modules(model: nn.Module) -> list[str]:
+    """Return the last parts of the names of the model's linear layers (q_proj, down_proj …), sorted."""
+    return sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
+
+
+def _require_no_adapter(base: str, folder: Path) -> None:
+    """Refuse the folder of an adapter: transformers would load the model below it, and the adapter would be lost."""
+    if not (folder / ADAPTER_CONFIG).is_file():
+        return
+    try:
+        named = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        named = None
+    raise UnsupportedModel(
+        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one. "
+        f"Set trainer.base and engine.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
+        "adapter into it and use the merged model."
+    )
+
+
+def choose_device(settings: TrainerSettings) -> torch.device:
+    """The device to train on. Raises `TrainerError` if that is a GPU and torch finds none."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise TrainerError(
+            f"trainer.device is cuda, and torch {torch.__version__} sees no GPU: install its CUDA build "
+            "(pip install 'hone-proxy[cuda]'), check the driver, or train on the CPU."
+        )
+    if settings.device != "auto":
+        return torch.device(settings.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def choose_dtype(settings: TrainerSettings) -> torch.dtype:
+    """The dtype of the base's weights."""
+    if settings.dtype != "auto":
+        return torch.float32 if settings.dtype == "float32" else torch.bfloat16
+    return torch.bfloat16 if choose_device(settings).type == "cuda" else torch.float32
+
+
+def dtype_name(settings: TrainerSettings) -> str:
+    """The dtype as the base's fingerprint names it."""
+    return str(choose_dtype(settings)).removeprefix("torch.")

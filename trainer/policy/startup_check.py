@@ -1,0 +1,163 @@
+"""The check when a base is loaded: the trainer's logprobs are the model's own, on rows of every relevant length.
+
+Owns: the rows, the LoRA of the check, the choice of the attention, and the tolerance. Refuses: which lengths matter
+(`trainer.policy.positions`), and the forward pass itself (`trainer.policy.model`).
+
+The rows share prefixes, and some are longer than each window, chunk or original length of the model that is below
+`trainer.token_budget`. The LoRA is random and not zero, so that a forward pass that leaves it out is found. Afterwards
+the policy has its initial weights again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.batch.packing import Ids, pack
+from trainer.errors import UnsupportedModel
+from trainer.policy import attention, positions
+from trainer.policy.model import Policy
+
+_OWN: Final = "eager"  # the model's own attention: slow, and the one that leaves nothing out
+# Largest difference between packed and separate rows, relative to the largest value: rounding is far below, a row that
+# sees another, or one whose positions are wrong, is far above.
+_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+_BEYOND: Final = 40  # tokens by which a row exceeds a length
+_EAGER_BYTES: Final = 1 << 30  # of attention scores in one layer; above, torch's kernel is the model's own attention
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What the model itself computes for a row: logits of a short row, the last hidden states of a long one."""
+
+    row: Ids
+    values: Tensor  # (tokens, vocabulary) or (tokens, hidden), float32
+    is_long: bool
+
+
+def choose_attention(policy: Policy, token_budget: int) -> None:
+    """Choose the fastest attention that computes what the model's own forward pass does, with a LoRA that is not zero.
+
+    Raises `UnsupportedModel` if none does.
+    """
+    try:
+        policy.load_state(random_state(policy))
+        expected = _expected(policy, token_budget)
+        for implementation in _attentions(policy.model_config):
+            if _reproduces(policy, implementation, expected, token_budget):
+                return
+    finally:
+        policy.load_state(None)
+    raise UnsupportedModel(
+        f"the base {policy.base} computes its logits in a way that the trainer does not know: its own forward pass "
+        "and the trainer's differ. Train another base, or report the model."
+    )
+
+
+def random_state(policy: Policy, seed: int = 0) -> dict[str, Tensor]:
+    """Return weights of the LoRA that are not zero and change each module's output by about a third of its input."""
+    scaling = float(policy.config.lora_alpha) / policy.config.r
+    generator = torch.Generator().manual_seed(seed)
+    state = {}
+    for name, parameter in policy.parameters.items():
+        spread = 0.6 / math.sqrt(parameter.shape[-1])
+        values = torch.randn(parameter.shape, generator=generator) * spread
+        state[name] = values if _is_down(name) else values / scaling
+    return state
+
+
+def _is_down(name: str) -> bool:
+    """Whether a tensor is a LoRA's first matrix, from the module's input to the rank."""
+    return name.rsplit(".lora_", 1)[-1].removeprefix("embedding_").startswith("A")
+
+
+def _expected(policy: Policy, token_budget: int) -> list[_Expected]:
+    config = policy.model_config
+    vocabulary = config.get_text_config().vocab_size
+    policy.set_attention(_OWN)
+    found = [_Expected(row, policy.own_logits(row), is_long=False) for row in _short_rows(vocabulary)]
+    for row in _long_rows(config, token_budget):
+        policy.set_attention(_own_attention(config, len(row)))
+        found.append(_Expected(row, policy.own_hidden(row), is_long=True))
+    return found
+
+
+@torch.no_grad()
+def _reproduces(policy: Policy, implementation: str, expected: Sequence[_Expected], token_budget: int) -> bool:
+    """Whether the trainer computes what is expected with this attention."""
+    policy.set_attention(implementation)
+    rows = [one.row for one in expected]
+    try:
+        for one in pack(rows, max(token_budget, *map(len, rows)), alone=policy.alone):
+            hidden = policy.hidden(one)
+            for index, places in zip(one.rows, one.places, strict=True):
+                states = hidden[torch.from_numpy(places).to(policy.device)]
+                found = states.float() if expected[index].is_long else policy.head(states).float()
+                if not _is_near(found, expected[index].values, _TOLERANCE[policy.dtype]):
+                    return False
+    except (UnsupportedModel, TypeError, ValueError):  # the model does not support it, or does not pass `segments`
+        if implementation == _OWN:
+            raise
+        return False
+    return True
+
+
+def _is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
+    scale = expected.abs().max().clamp(min=1e-6)
+    return bool(((found - expected).abs().max() / scale) < tolerance)
+
+
+def _attentions(config: Any) -> list[str]:
+    """The attention implementations that may work for the model, the fastest first."""
+    packed = [attention.NAME] if _all_attend_fully(config) else []
+    return [*packed, *([] if _is_capped(config) else ["sdpa"]), _OWN]
+
+
+def _own_attention(config: Any, length: int) -> str:
+    """The reference for a row: the model's own attention, or torch's kernel where that would take too much memory."""
+    heads = getattr(config.get_text_config(), "num_attention_heads", 1)
+    return _OWN if _is_capped(config) or heads * length * length * 4 <= _EAGER_BYTES else "sdpa"
+
+
+def _is_capped(config: Any) -> bool:
+    """Whether the model caps its attention scores: torch's kernel silently ignores that."""
+    return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+
+
+def _all_attend_fully(config: Any) -> bool:
+    """Whether no layer has a window, a chunk or a recurrent state that would leak between packed rows."""
+    text = config.get_text_config()
+    return all(kind == "full_attention" for kind in getattr(text, "layer_types", None) or ())
+
+
+def _short_rows(vocabulary: int) -> list[Ids]:
+    random = np.random.default_rng(0)
+    first = _random_ids(random, vocabulary, 40)
+    second = np.concatenate([first[:24], _random_ids(random, vocabulary, 12)])
+    return [first, second, _random_ids(random, vocabulary, 20)]
+
+
+def _long_rows(config: Any, token_budget: int) -> list[Ids]:
+    """Two rows with a shared prefix for each critical length below the budget, both longer than it."""
+    random = np.random.default_rng(1)
+    vocabulary = config.get_text_config().vocab_size
+    most = min(token_budget, positions.longest_row(config) or token_budget)
+    rows = []
+    for length in positions.critical_lengths(config):
+        if (tokens := min(length + _BEYOND, most)) > length:
+            first = _random_ids(random, vocabulary, tokens)
+            rows += [
+                first,
+                np.concatenate([first[: tokens // 2], _random_ids(random, vocabulary, tokens - tokens // 2)]),
+            ]
+    return rows
+
+
+def _random_ids(random: np.random.Generator, vocabulary: int, length: int) -> Ids:
+    return random.integers(0, vocabulary, length).astype(np.int32)
