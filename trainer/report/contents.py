@@ -112,6 +112,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "steps": "all its steps are done",
     "epochs": "all its epochs are done",
     "converged": "the reward rises, and what is measured does not any more",
+    "schedule_ended": "the schedule of the learning rate has ended",
 }
 
 

@@ -12,7 +12,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,6 +92,15 @@ class StartVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """A step's result in memory. `changed`: the adapter computes something else than the version it began from."""
+
+    metrics: Mapping[str, float]
+    probe: Mapping[str, object]
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenStep:
     """A step's result on disk, not yet in the store."""
 
@@ -155,14 +164,16 @@ class TrainerCore:
         return known
 
     def step(
-        self, rows: Sequence[WeightedRow], origin: AdapterOrigin, stopped: Callable[[], bool], seconds: PhaseSeconds
-    ) -> tuple[dict[str, float], WrittenStep]:
-        """Train on the rows from the version in memory and write the result. Returns metrics and the written files.
+        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> TrainedStep:
+        """Train on the rows from the version in memory at the learning rate `rate`; the result stays in memory.
 
         Afterwards the version in memory is undefined until `became` is called. Raises `StepFailed`, `MemoryFull`,
-        `StepInterrupted`, `AdapterInvalid`, `VersionNotWritten`.
+        `StepInterrupted`.
         """
         self._at = None
+        self._optimizer.rate = rate
+        earlier = self.policy.state()
         given = probe.probe_candidates([one.row for one in rows])
         with self._told_of_memory():
             with seconds.phase("probe"):
@@ -172,15 +183,21 @@ class TrainerCore:
             with seconds.phase("probe"):
                 after = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
         contexts = probe.choose_contexts(given, after, before)
+        changed = not adapters.is_same_adapter(earlier, self.policy.state())
+        return TrainedStep(metrics | {"probe_separation": contexts["separation"]}, contexts, changed)
+
+    def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
+        """Write the weights and the optimizer state in memory as a version. Raises `AdapterInvalid`,
+        `VersionNotWritten`.
+        """
         with seconds.phase("publish"):
             try:
-                written = self._write(origin, contexts)
+                return self._write(origin, trained.probe)
             except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
                 where = self._folders.adapters.parent
                 raise VersionNotWritten(
                     f"version {origin.number} could not be written into {where}: {e}. Is there room on the disk?"
                 ) from e
-        return metrics | {"probe_separation": contexts["separation"]}, written
 
     @contextmanager
     def _told_of_memory(self) -> Iterator[None]:
@@ -209,7 +226,7 @@ class TrainerCore:
                 "weights would mean another model. A version's descendants keep its alpha: set trainer.alpha back."
             )
 
-    def _write(self, origin: AdapterOrigin, contexts: dict[str, object]) -> WrittenStep:
+    def _write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         settings, policy = self._settings, self.policy
         shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
         lora = LoraShape(settings.rank, settings.alpha, policy.modules)
