@@ -19,7 +19,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -258,9 +258,14 @@ def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSetting
 def one_step(core: TrainerCore, rows: Sequence[WeightedRow], number: int) -> tuple[dict[str, Any], WrittenStep]:
     """Run a step from the version in memory; return its cost."""
     seconds = PhaseSeconds()
-    made: list[tuple[dict[str, float], WrittenStep]] = []
+    made: list[tuple[Mapping[str, float], WrittenStep]] = []
     origin = AdapterOrigin("bench", number, f"bench@{number - 1}", "base", None)
-    cost = measured(lambda: made.append(core.step(rows, origin, _never, seconds)), core.policy.device)
+
+    def whole() -> None:
+        trained = core.step(rows, SETTINGS.lr, _never, seconds)
+        made.append((trained.metrics, core.write(origin, trained, seconds)))
+
+    cost = measured(whole, core.policy.device)
     core.became(f"v{number}")
     metrics, written = made[0]
     tokens = {name: int(metrics[name]) for name in ("forward_tokens", "trained_tokens")}

@@ -56,6 +56,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "reward_missing": "The judge gave this trajectory no reward.",
         "zero_variance": "All trajectories of the group have the same reward, so no advantage remains.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
+        "no_change": "The training step on this group left the weights as they were, so it made no version.",
         "no_baseline": "Its alias and judge recipe have too few earlier rewards for a running baseline.",
         "row_too_long": "The trajectory has more tokens than `trainer.token_budget`.",
         "step_failed": "The training step on this group failed `trainer.max_tries` times.",

@@ -63,9 +63,11 @@ class TrainerSettings(BaseModel):
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate changes after the warm-up."""
+    """How the learning rate changes after the warm-up. A campaign counts its own steps for warm-up and schedule, and
+    live learning counts its own."""
     schedule_steps: int = Field(1000, gt=0)
-    """linear, cosine: the step at which the learning rate reaches 0."""
+    """linear, cosine: the number of steps after which the learning rate is 0. Then no step begins: a campaign ends with
+    the code `schedule_ended`, and live learning leaves its groups scored."""
     weight_decay: float = Field(0.0, ge=0)
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
@@ -100,3 +102,18 @@ class TrainerSettings(BaseModel):
     live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
+
+    @property
+    def schedule_end(self) -> int | None:
+        """The number of steps after which the learning rate stays 0; None: it never does."""
+        return None if self.schedule == "constant" else max(self.schedule_steps, self.warmup_steps + 1)
+
+    def explain_ended_schedule(self, steps_done: int) -> str | None:
+        """Return why no step begins after `steps_done` steps of this schedule, and what to set; None: one may begin."""
+        end = self.schedule_end
+        if end is None or steps_done < end:
+            return None
+        return (
+            f'trainer.schedule = "{self.schedule}" has ended: after {end} step{"s" * (end != 1)} the learning rate is '
+            '0. Raise trainer.schedule_steps, or set trainer.schedule = "constant".'
+        )

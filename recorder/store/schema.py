@@ -692,7 +692,7 @@ steps = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text),
     Column("metrics", JSON, nullable=False),
-    Column("checkpoint_path", Text),  # optimizer, scheduler, RNG state
+    Column("checkpoint_path", Text),  # optimizer, RNG state
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     UniqueConstraint("alias_id", "number"),

@@ -463,8 +463,12 @@ async def run_campaign(
     track: TrackSettings | None = None,
     recording: RecorderSettings | None = None,
     trainer: TrainerSettings | None = None,
+    scripted: TrainerSettings | None = None,
 ) -> CampaignEnded:
-    """`hone train` with a scripted trainer, or by the settings of the real one. `recording`: the store's."""
+    """`hone train` with a scripted trainer (`scripted`: its settings), or by the settings of the real one.
+
+    `recording`: the store's.
+    """
     everything = hone_settings(
         data,
         CampaignSettings.model_validate(settings),
@@ -472,7 +476,7 @@ async def run_campaign(
         judge=judge or JudgeSettings(),
         models=models,
         track=track or TrackSettings(),
-        trainer=trainer or TrainerSettings(min_groups=1),
+        trainer=trainer or scripted or TrainerSettings(min_groups=1),
     )
     if resume is None:
         chosen = record.plan_campaign(everything.campaign, fresh=fresh)

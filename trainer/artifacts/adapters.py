@@ -147,6 +147,16 @@ def read_adapter(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]
     return _read_tensors(folder)
 
 
+def is_same_adapter(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two states of one LoRA are equal bit for bit, or differ only in modules to which neither adds anything.
+
+    A module adds nothing while its B is zero, as at first; then its A may be anything.
+    """
+    differing = {name for name, tensor in one.items() if not tensor.equal(other[name])}
+    added = {name.replace(".lora_A.", ".lora_B.") for name in differing}
+    return not any(bool(state[name].any()) for name in added for state in (one, other))
+
+
 def lora_alpha(folder: Path) -> float:
     """The LoRA's alpha (its scale times its rank), from a published adapter's configuration."""
     return float(_read_json(folder / CONFIG)["lora_alpha"])

@@ -1,4 +1,4 @@
-"""Checkpoints: the optimizer, schedule and random state of a version, stored beside its adapter.
+"""Checkpoints: the optimizer and random state of a version, stored beside its adapter.
 
 Owns: a checkpoint's folder, written completely or not at all, and a checksum that is verified on reading. Refuses:
 weights (the adapter has them, exactly, in float32) and deciding which checkpoint to load.
@@ -29,7 +29,7 @@ def save_checkpoint(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
 
 
 def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
-    """Restore optimizer, schedule and random state from a checkpoint. Raises `CheckpointInvalid`."""
+    """Restore optimizer and random state from a checkpoint. Raises `CheckpointInvalid`."""
     try:
         expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
         if durable_folders.file_sha256(folder / STATE) != expected:

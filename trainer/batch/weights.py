@@ -30,6 +30,7 @@ class UntrainedChoice(StrEnum):
     ZERO_VARIANCE = "zero_variance"  # all did equally well
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
+    NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
 
 
 @dataclass(frozen=True, slots=True)

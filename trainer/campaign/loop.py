@@ -19,6 +19,7 @@ from typing import Any
 
 from recorder.queue import campaigns, claims
 from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.queue.training import steps
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -55,6 +56,7 @@ from trainer.errors import CampaignError, StepFailed
 from trainer.measures import judges
 from trainer.measures.arms import Arms
 from trainer.progress import PHASES, Notice, PhaseStatus, Progress
+from trainer.settings import TrainerSettings
 from trainer.step.summary import StepReport, StepTrainer, load_earlier_report, merge_reports
 from trainer.tasks.selection import draw_scenarios
 
@@ -83,8 +85,7 @@ class Campaign:
         sampler: RoundSampler,
         measurer: RoundMeasurer,
         trainer: Awaitable[StepTrainer],
-        lease_s: float,
-        max_tries: int,
+        training: TrainerSettings,
         progress: Progress,
         still_ours: Callable[[], None],
         leave_report: Callable[[CampaignView], Awaitable[None]],
@@ -97,8 +98,7 @@ class Campaign:
         self._measurer = measurer
         # Loading torch and the base takes longer than starting to sample, so it is awaited only when there is data.
         self._trainer_to_be = asyncio.ensure_future(trainer)
-        self._lease_s = lease_s
-        self._max_tries = max_tries
+        self._training = training
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy if the campaign's lease was lost
         self._leave_report = leave_report
@@ -127,7 +127,14 @@ class Campaign:
         train, val, test = await self._scenarios()
         s = self._settings
         evaluator = StopEvaluator(
-            self._store, self._campaign, s, self._compared.measure, train, self._gained, self._progress
+            self._store,
+            self._campaign,
+            s,
+            self._compared.measure,
+            train,
+            self._gained,
+            self._progress,
+            self._schedule_ended,
         )
         await self._begin(history, evaluator)
         await self._validate(history, val, last=False)
@@ -211,6 +218,13 @@ class Campaign:
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
         return most_gained_attempts((await self._measurer.load(groups)).scores.values())
 
+    async def _schedule_ended(self) -> str | None:
+        """Why no step of this campaign may begin from the live version, if its schedule has ended."""
+        if self._training.schedule_end is None:
+            return None
+        done = await steps.count_schedule_steps(self._store, self._alias.id, self._campaign.id)
+        return self._training.explain_ended_schedule(done)
+
     def _refuse_hopeless(self, history: CampaignHistory) -> None:
         """Give up when the newest steps all failed."""
         last = history.steps[-self._settings.max_rejected :]
@@ -266,19 +280,20 @@ class Campaign:
         """
         trainer = await self._trainer_to_be
         failure: str | None = None
-        for _ in range(self._max_tries):
+        for _ in range(self._training.max_tries):
             claimed = await claims.claim_for_training(
                 self._store,
                 self._alias.id,
                 trainer.owner,
-                self._lease_s,
+                self._training.lease_s,
                 limit=2 * len(groups),
                 campaign_id=self._campaign.id,
             )
             if not claimed:
                 return None, failure
             try:
-                return await trainer.train_once(claimed, campaign_id=self._campaign.id), None
+                report = await trainer.train_once(claimed, campaign_id=self._campaign.id)
+                return report, report.reason if report.is_fault else None
             except StepFailed as e:
                 failure = str(e)
                 self._progress.tell(Notice(f"training failed: {e}", warning=True))

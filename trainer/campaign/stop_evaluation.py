@@ -66,6 +66,7 @@ class StopEvaluator:
         train: Sequence[Scenario],
         gained: LoadTopAttempts,
         progress: Progress,
+        schedule_ended: Callable[[], Awaitable[str | None]],
     ) -> None:
         self._store = store
         self._campaign = campaign
@@ -74,6 +75,7 @@ class StopEvaluator:
         self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
         self._gained = gained
         self._progress = progress
+        self._schedule_ended = schedule_ended  # returns why no step may begin, if so
         self._began = time.monotonic()
         self._minutes_before: float | None = None
 
@@ -102,7 +104,8 @@ class StopEvaluator:
             missing.append(f"{s.beat.baseline} was not measured by the current judge")
         found = await self._look(history)
         measures = [one for event in seen if (one := self._pooled_measure(event)) is not None]
-        return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
+        rules = self._rules(beat, await self._schedule_ended())
+        return decide_stop(measures, history.steps_done, rules, await self._spent(history), missing, found)
 
     async def _judges(self, history: CampaignHistory) -> None:
         """Record which judges scored the newest step, and report a new judge."""
@@ -127,7 +130,7 @@ class StopEvaluator:
             return None
         return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._measure))
 
-    def _rules(self, beat: BeatGoal | None) -> StopRules:
+    def _rules(self, beat: BeatGoal | None, schedule_ended: str | None) -> StopRules:
         s = self._settings
         return StopRules(
             steps=s.steps,
@@ -141,6 +144,7 @@ class StopEvaluator:
             max_minutes=s.max_minutes,
             max_judge_usd=s.max_judge_usd,
             max_judge_tokens=s.max_judge_tokens,
+            schedule_ended=schedule_ended,
         )
 
     def _beat(self, history: CampaignHistory) -> BeatGoal | None:

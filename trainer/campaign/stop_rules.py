@@ -23,6 +23,7 @@ class StopCode(StrEnum):
     STEPS = "steps"
     EPOCHS = "epochs"
     CONVERGED = "converged"
+    SCHEDULE_ENDED = "schedule_ended"  # the learning rate is 0: no further step would change anything
     PAUSED = "paused"  # the campaign is stopped and can be resumed
 
 
@@ -50,6 +51,7 @@ class StopRules:
     max_minutes: float | None = None
     max_judge_usd: float | None = None
     max_judge_tokens: int | None = None
+    schedule_ended: str | None = None  # why no step may begin any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def decide_stop(
         or _on_plateau(measures, rules)
         or _out_of_budget(rules, spent)
         or _after(steps_done, rules)
+        or (StopDecision(StopCode.SCHEDULE_ENDED, rules.schedule_ended) if rules.schedule_ended else None)
     )
     if found is None or not held_back or found.code is StopCode.PAUSED:
         return found

@@ -1,7 +1,7 @@
 """The optimizer and its learning rate.
 
-Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm. Refuses: computing
-gradients, files (`trainer.artifacts.checkpoint`).
+Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm. Refuses: counting
+steps (`recorder.queue.training.steps`), computing gradients, files (`trainer.artifacts.checkpoint`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _EPSILON = 1e-8
 
 
 def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
-    """The learning rate of the step after `steps_done`: linear warm-up, then constant, linear or cosine to 0."""
+    """The learning rate of the step after `steps_done`: linear warm-up, then constant, linear or cosine to 0.
+
+    It is 0 exactly from `settings.schedule_end` on.
+    """
     if steps_done < settings.warmup_steps:
         return settings.lr * (steps_done + 1) / settings.warmup_steps
     if settings.schedule == "constant":
@@ -34,12 +37,12 @@ def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
 
 
 class Optimizer:
-    """AdamW (arXiv 1711.05101) with its number of finished steps, which the schedule depends on."""
+    """AdamW (arXiv 1711.05101). `rate` is the learning rate of the next step, for its caller to set."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainerSettings) -> None:
         self._parameters = dict(parameters)
         self._settings = settings
-        self.steps_done = 0
+        self.rate = settings.lr
         self._adamw = self._fresh()
 
     def _fresh(self) -> torch.optim.AdamW:
@@ -54,7 +57,7 @@ class Optimizer:
 
     def reset(self) -> None:
         """Drop all moments: the state of a version without a checkpoint."""
-        self._adamw, self.steps_done = self._fresh(), 0
+        self._adamw = self._fresh()
 
     def zero(self) -> None:
         """Drop the gradients."""
@@ -68,17 +71,15 @@ class Optimizer:
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip))
         if not math.isfinite(norm):
             raise StepFailed(f"the gradient's norm is {norm}: no update was made")
-        rate = learning_rate(self._settings, self.steps_done)
         for group in self._adamw.param_groups:
-            group["lr"] = rate
+            group["lr"] = self.rate
         self._adamw.step()
-        self.steps_done += 1
-        return {"grad_norm": norm, "lr": rate}
+        return {"grad_norm": norm, "lr": self.rate}
 
     def state(self) -> dict[str, Any]:
-        """The full state: moments, finished steps, and the names and shapes they belong to."""
+        """The full state: moments, and the names and shapes they belong to."""
         shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
-        return {"adamw": self._adamw.state_dict()["state"], "steps_done": self.steps_done, "shapes": shapes}
+        return {"adamw": self._adamw.state_dict()["state"], "shapes": shapes}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a `state()`. Raises `CheckpointInvalid` if it belongs to other parameters."""
@@ -90,4 +91,3 @@ class Optimizer:
         self._adamw = self._fresh()
         groups = self._adamw.state_dict()["param_groups"]  # the current settings apply, not the saved ones
         self._adamw.load_state_dict({"state": state["adamw"], "param_groups": groups})
-        self.steps_done = int(state["steps_done"])

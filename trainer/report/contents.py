@@ -114,6 +114,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "steps": "all its steps are done",
     "epochs": "all its epochs are done",
     "converged": "the reward rises, but the measure no longer does",
+    "schedule_ended": "the schedule of the learning rate has ended",
 }
 
 

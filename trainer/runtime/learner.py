@@ -204,6 +204,7 @@ class Learner:
                 left_out=dict(report.left_out),
                 seconds={"training": time.monotonic() - began},
                 note=report.reason or "",
+                failed=report.is_fault,
                 metrics=dict(metrics),
             )
         )

@@ -34,7 +34,7 @@ from trainer.artifacts import adapters, durable_folders
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.recorded_text import NO_PARSERS, Parsers, TextCheck
 from trainer.batch.rows import RowBasis
-from trainer.batch.weights import GroupRows, group_rows, weigh
+from trainer.batch.weights import GroupRows, UntrainedChoice, group_rows, weigh
 from trainer.errors import (
     AliasBusy,
     BaseMismatch,
@@ -45,12 +45,14 @@ from trainer.errors import (
     VersionNotWritten,
 )
 from trainer.policy.loading import dtype_name, load_decoder, resolve_base
+from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, summary
 from trainer.step.core import (
     PhaseSeconds,
     StartVersion,
     TorchThread,
+    TrainedStep,
     TrainerCore,
     TrainerFolders,
     WrittenStep,
@@ -73,9 +75,19 @@ class _RunningStep:
     claims: Sequence[GroupClaim]
     metrics: dict[str, float]
     seconds: PhaseSeconds
+    rate: float  # the learning rate
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
     version_id: str | None = None
+    trained: TrainedStep | None = None
     written: WrittenStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEndedEarly:
+    """A step that was trained and makes no version: why, and its excluded trajectories by ledger code."""
+
+    reason: str
+    left_out: Mapping[str, int]
 
 
 class AliasTrainer:
@@ -188,7 +200,9 @@ class AliasTrainer:
 
         The parent is the version live now. The groups are `tried` until the new version is decided, and trained when it
         goes live. Groups without a training signal are excluded, with the reason in the ledger; if none is left no step
-        begins (`version` is None). Leases of alias and groups are renewed meanwhile.
+        begins (`version` is None). After the end of the schedule none begins either, and the groups are given back. A
+        step that changes nothing makes no version; its groups are excluded. Leases of alias and groups are renewed
+        meanwhile.
 
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if the GPU's memory is too
@@ -209,6 +223,10 @@ class AliasTrainer:
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
         seconds = PhaseSeconds()
         parent = await self._live()
+        steps_done = await steps.count_schedule_steps(self._store, self._alias.id, campaign_id)
+        if (ended := self._settings.explain_ended_schedule(steps_done)) is not None:
+            await self._give_back(claims)
+            return StepReport(None, None, ended)
         parts = await self._parts(claims, seconds)
         text = TextCheck(self._decode, *self._parsers) if self._decode is not None else None
         groups = await self._read(parts, parent, seconds, text)
@@ -223,8 +241,12 @@ class AliasTrainer:
         metrics["text_contradictions"] = float(len(text.contradictions)) if text is not None else 0.0
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
-        attempt = _RunningStep(parent, teaching, used, metrics, seconds)
-        step, version = await self._step(attempt, campaign_id)
+        attempt = _RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
+        made = await self._step(attempt, campaign_id)
+        if isinstance(made, StepEndedEarly):
+            left = summary.add_counts(left, made.left_out)
+            return StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, is_fault=True)
+        step, version = made
         trained = sum(len(group.trained) for group in teaching)
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
 
@@ -295,16 +317,22 @@ class AliasTrainer:
                 await scores.exclude_group(self._store, claim, group.code)
         return [group for group in groups if group.code is None]
 
-    async def _step(self, attempt: _RunningStep, campaign_id: str | None) -> tuple[StepView, VersionView]:
+    async def _step(
+        self, attempt: _RunningStep, campaign_id: str | None
+    ) -> tuple[StepView, VersionView] | StepEndedEarly:
         parent = attempt.parent
         step = await self._begin(attempt, campaign_id)
         try:
+            attempt.trained = trained = await self._torch.run(self._compute, attempt)
+            if not trained.changed:
+                return await self._end_unchanged(step, attempt)
             version = await versions.allocate_version(self._store, self._alias.id, parent.id, step_id=step.id)
             attempt.version_id = version.id
             origin = AdapterOrigin(
                 self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint
             )
-            await self._torch.run(self._compute, attempt, origin)
+            attempt.written = await self._torch.run(self._core.write, origin, trained, attempt.seconds)
+            attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in attempt.seconds.by_phase.items()}
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
         except BaseException as e:
@@ -326,7 +354,21 @@ class AliasTrainer:
         except Conflict as e:  # the alias was moved while the groups were read
             raise StepFailed(str(e)) from e
 
-    def _compute(self, attempt: _RunningStep, origin: AdapterOrigin) -> None:
+    async def _end_unchanged(self, step: StepView, attempt: _RunningStep) -> StepEndedEarly:
+        """Exclude the groups of a step whose adapter equals its parent's: they would pass every test of a version."""
+        reason = (
+            f"the step changed nothing: at learning rate {attempt.rate:g} its adapter equals that of "
+            f"{attempt.parent.name}. If steps go on like this, raise trainer.lr"
+        )
+        for claim in attempt.claims:
+            self._keeper.drop(claim)
+            await scores.exclude_group(self._store, claim, UntrainedChoice.NO_CHANGE, {"reason": reason})
+        await steps.abandon_step(
+            self._store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=attempt.metrics
+        )
+        return StepEndedEarly(reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups))
+
+    def _compute(self, attempt: _RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""
         rows = weigh(attempt.groups, self._settings.shadow_weight, self._settings.substeps)
         parent, seconds = attempt.parent, attempt.seconds
@@ -334,10 +376,10 @@ class AliasTrainer:
             path = Path(parent.path) if parent.path else None
             known = self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
-        measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
-        attempt.metrics |= measured | summary.row_metrics(rows, seconds.by_phase["train"])
+        trained = self._core.step(rows, attempt.rate, self._stopped, seconds)
+        attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
-        attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in seconds.by_phase.items()}
+        return trained
 
     def _stopped(self) -> bool:
         return self._torch.stopped() or self._keeper.lost.is_set()

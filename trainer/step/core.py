@@ -96,6 +96,15 @@ class StartVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """A step's result in memory. `changed`: the adapter computes something else than the version it began from."""
+
+    metrics: Mapping[str, float]
+    probe: Mapping[str, object]
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenStep:
     """A step's result on disk, not yet in the store."""
 
@@ -174,14 +183,16 @@ class TrainerCore:
         return known
 
     def step(
-        self, rows: Sequence[WeightedRow], origin: AdapterOrigin, stopped: Callable[[], bool], seconds: PhaseSeconds
-    ) -> tuple[dict[str, float], WrittenStep]:
-        """Train on the rows from the version in memory and write the result. Returns metrics and the written files.
+        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> TrainedStep:
+        """Train on the rows from the version in memory at the learning rate `rate`; the result stays in memory.
 
         Afterwards the version in memory is undefined until `became` is called. Raises `StepFailed`, `MemoryFull`,
-        `StepInterrupted`, `AdapterInvalid`, `VersionNotWritten`.
+        `StepInterrupted`.
         """
         self._at = None
+        self._optimizer.rate = rate
+        earlier = self.policy.state()
         given = probe.probe_candidates([one.row for one in rows])
         with self._memory_errors():
             with seconds.phase("probe"):
@@ -191,9 +202,15 @@ class TrainerCore:
             with seconds.phase("probe"):
                 after = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
         contexts = probe.choose_contexts(given, after, before)
+        changed = not adapters.is_same_adapter(earlier, self.policy.state())
+        return TrainedStep(metrics | {"probe_separation": contexts["separation"]}, contexts, changed)
+
+    def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
+        """Write the weights and the optimizer state in memory as a version. Raises `AdapterInvalid`,
+        `VersionNotWritten`.
+        """
         with seconds.phase("publish"):
-            written = self._write(origin, contexts)
-        return metrics | {"probe_separation": contexts["separation"]}, written
+            return self._write(origin, trained.probe)
 
     @contextmanager
     def _memory_errors(self) -> Iterator[None]:
@@ -222,7 +239,7 @@ class TrainerCore:
                 "weights would give another model. A version's descendants keep its alpha: set trainer.alpha back."
             )
 
-    def _write(self, origin: AdapterOrigin, contexts: dict[str, object]) -> WrittenStep:
+    def _write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         published = self._publish(origin, self.policy.state(), contexts)
         try:
             with self._told_of_disk(origin):
@@ -233,7 +250,7 @@ class TrainerCore:
         return WrittenStep(published, saved)
 
     def _publish(
-        self, origin: AdapterOrigin, state: Mapping[str, Tensor], contexts: dict[str, object]
+        self, origin: AdapterOrigin, state: Mapping[str, Tensor], contexts: Mapping[str, object]
     ) -> PublishedAdapter:
         settings, policy = self._settings, self.policy
         shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}

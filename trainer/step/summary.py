@@ -54,6 +54,7 @@ class StepReport:
     left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories by ledger code
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
+    is_fault: bool = False  # no version because of a fault, and not because there was nothing to train on
 
 
 class StepTrainer(Protocol):
@@ -123,6 +124,11 @@ def excluded_counts(groups: Sequence[GroupRows]) -> dict[str, int]:
     return {code: number for code, number in sorted(counted.items()) if number}
 
 
+def excluded_as(code: str, groups: Sequence[GroupRows]) -> dict[str, int]:
+    """The trained trajectories of groups that were excluded after their step, under the code of the exclusion."""
+    return {code: sum(len(group.trained) for group in groups)}
+
+
 def masked_counts(groups: Sequence[GroupRows]) -> dict[str, int]:
     """Choices that are context in trained trajectories, by ledger code."""
     counted = Counter(str(one.code) for g in groups for one in g.skipped if one.trajectory_id in g.trained)
@@ -151,7 +157,7 @@ async def load_earlier_report(
     made = await load_step_trajectories(store, step.id, list(await steps.list_step_groups(store, step.id)))
     if version.state in _GAVE_NOTHING:
         made = StepTrajectories(0, {})
-    return StepReport(step, version, None, step.metrics, made.trained, _sum(made.excluded, without))
+    return StepReport(step, version, None, step.metrics, made.trained, add_counts(made.excluded, without))
 
 
 def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepReport | None:
@@ -159,7 +165,7 @@ def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepRep
     if earlier is None or now is None:
         return earlier or now
     newer = now if now.version is not None or earlier.version is None else earlier
-    left_out = _sum(earlier.left_out, now.left_out)
+    left_out = add_counts(earlier.left_out, now.left_out)
     return replace(newer, trained=earlier.trained + now.trained, left_out=left_out)
 
 
@@ -177,5 +183,6 @@ def _left_out(group: GroupStatus) -> bool:
     return scored and group.state is GroupState.LEFT_OUT and group.reason not in _FAILED
 
 
-def _sum(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+def add_counts(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """The sum of two counts by ledger code, sorted."""
     return dict(sorted((Counter(some) + Counter(more)).items()))

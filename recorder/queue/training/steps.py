@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import Select, and_, func, insert, select, update
@@ -35,7 +36,7 @@ ORPHANED: Final = "orphaned"  # its trainer died, or another trainer took over t
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One optimizer step. `number` counts the alias's steps; `checkpoint_path`: optimizer, scheduler and RNG state."""
+    """One training step. `number` counts the alias's steps; `checkpoint_path` holds optimizer and RNG state."""
 
     id: str
     project_id: str
@@ -173,7 +174,7 @@ async def finish_step(
     Raises LeaseLost if a group (or the `lease` on the alias) was taken over, Conflict if the step or its version was
     abandoned meanwhile. Then nothing of the step is visible, and the caller must remove the version's directory.
     """
-    figures = {name: value for name, value in metrics.items() if value == value}  # JSON has no NaN
+    figures = _without_nan(metrics)
     async with store.write() as conn:
         if lease is not None:
             await leases.require_lease(conn, lease)
@@ -190,6 +191,10 @@ async def finish_step(
             counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
             await conn.execute(counted.values(steps_done=campaigns.c.steps_done + 1))
         return step
+
+
+def _without_nan(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metrics.items() if value == value}  # NaN is no figure, and no JSON
 
 
 async def _require_version(conn: AsyncConnection, step: StepView, version_id: str) -> None:
@@ -213,19 +218,29 @@ def _used(step_id: str) -> Select[Any]:
     return select(step_groups.c.group_id).where(step_groups.c.step_id == step_id)
 
 
-async def abandon_step(store: Store, step_id: str, reason: str, *, claims: Sequence[GroupClaim] = ()) -> None:
+async def abandon_step(
+    store: Store,
+    step_id: str,
+    reason: str,
+    *,
+    claims: Sequence[GroupClaim] = (),
+    metrics: Mapping[str, Any] | None = None,
+) -> None:
     """Abandon a step and its version; its groups are `scored` again. Raises Conflict if the step has ended.
 
     Claims that were lost meanwhile belong to another holder and are not changed.
     """
     async with store.write() as conn:
-        await _abandon(conn, step_id, reason)
+        await _abandon(conn, step_id, reason, metrics or {})
         for claim in claims:
             await return_claim_in(conn, claim)
 
 
-async def _abandon(conn: AsyncConnection, step_id: str, reason: str) -> None:
-    await move_state(conn, steps, step_id, StepState.ABANDONED, reason=reason, ended_at=now())
+async def _abandon(
+    conn: AsyncConnection, step_id: str, reason: str, metrics: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    figures = _without_nan(metrics)
+    await move_state(conn, steps, step_id, StepState.ABANDONED, reason=reason, metrics=figures, ended_at=now())
     step = await _one(conn, step_id)
     if step.version_id is not None:
         await move_version(conn, step.version_id, VersionState.ABANDONED, reason)
@@ -252,6 +267,18 @@ async def list_steps(
         query = query.where(steps.c.campaign_id == campaign_id)
     async with store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
+
+
+async def count_schedule_steps(store: Store, alias_id: str, campaign_id: str | None) -> int:
+    """The steps that the schedule of an alias's next step counts: those of one campaign, or of live learning (None),
+    that made the live version or one of its ancestors.
+    """
+    async with store.read() as conn:
+        live = (await conn.execute(select(aliases.c.live_version_id).where(aliases.c.id == alias_id))).scalar_one()
+        line = ancestry.ancestry_ages(live).subquery()
+        of_line = select(func.count()).select_from(steps).join(line, line.c.id == steps.c.version_id)
+        mine = (steps.c.state == StepState.DONE, steps.c.campaign_id.is_not_distinct_from(campaign_id))
+        return int((await conn.execute(of_line.where(*mine))).scalar_one())
 
 
 async def list_step_groups(store: Store, step_id: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from recorder.queue.groups.idle_trajectories import idle_trajectories
 from recorder.queue.groups.lookup import is_counted
 from recorder.queue.groups.readiness import GroupFacts, MemberCounts, close_time
 from recorder.queue.training import baselines, budgets
+from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView, get_aliases
@@ -228,7 +229,14 @@ async def _alias(store: Store, alias: AliasView, settings: LoopSettings, at: flo
         step_running=has_learner and await _has_running_step(store, alias.id),
         lacking=lacking,
         has_learner=has_learner,
+        schedule_steps=await _schedule_steps(store, alias, settings),
     )
+
+
+async def _schedule_steps(store: Store, alias: AliasView, settings: LoopSettings) -> int:
+    if settings.trainer.schedule_end is None:
+        return 0
+    return await training_steps.count_schedule_steps(store, alias.id, None)
 
 
 async def _steps_at(store: Store, alias_id: str, learn: LearnSettings, at: float) -> list[float]:

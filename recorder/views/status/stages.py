@@ -65,6 +65,7 @@ class StageCode(StrEnum):
     JUDGING = "judging"
     CAMPAIGN = "campaign"
     UNDECIDED_VERSION = "undecided_version"
+    SCHEDULE_ENDED = "schedule_ended"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
     FIRST_WAIT = "first_wait"
@@ -89,6 +90,7 @@ class AliasFacts:
     `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
     state. `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour began.
     `lacking`: judge recipes without enough rewards for a running baseline, with the number of rewards.
+    `schedule_steps`: the steps that the schedule of the next one counts.
     """
 
     alias: str
@@ -101,6 +103,7 @@ class AliasFacts:
     step_running: bool = False
     lacking: Mapping[str, int] = field(default_factory=dict)
     has_learner: bool = False
+    schedule_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,8 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         version, state = alias.undecided
         text = f"a decision on {version}: it is {state}, and no step begins before it is live or rejected."
         return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
+    if (ended := settings.trainer.explain_ended_schedule(alias.schedule_steps)) is not None:
+        return _learning_waits(alias, StageCode.SCHEDULE_ENDED, f"new settings: {ended}")
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)
     due_s = seconds_until_due(alias.trainable, settings.trainer)

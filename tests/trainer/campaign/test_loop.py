@@ -32,6 +32,7 @@ from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
+from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -91,6 +92,21 @@ async def test_a_campaign_stops_at_its_target(
     script.skill = lambda number: 0.5 if number < 2 else 1.0
     ended = await ring.train(user | {"steps": 9, "target": 1.0, "success": "my_agent:solved"}, told)
     assert (ended.reason, ended.steps, ended.version) == ("target", 3, "helpdesk@2")
+
+
+async def test_a_campaign_ends_with_the_schedule_of_its_learning_rate_which_counts_its_own_steps(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
+    script.skill = lambda number: 0.5
+    for name, versions_then in (("first", 2), ("second", 4)):  # the steps of the first do not count for the second
+        settings = user | {"name": name, "steps": 9}
+        ended = await ring.train(settings, told, scripted=TrainerSettings(schedule="cosine", schedule_steps=2))
+        assert (ended.reason, ended.steps, ended.version) == ("schedule_ended", 2, f"helpdesk@{versions_then}")
+        assert 'trainer.schedule = "cosine"' in ended.detail
+    assert [campaign.reason for campaign in await campaigns.list_campaigns(Project(ring.store, PROJECT))] == [
+        "schedule_ended"
+    ] * 2
+    assert [step.attempts for step in told.steps()] == [8] * 4  # nothing was sampled for a step that does not begin
 
 
 async def test_a_campaign_stops_on_a_plateau_of_its_validations(

@@ -107,6 +107,13 @@ def test_a_plateau_says_over_how_many_steps_and_by_how_much() -> None:
     assert decide_stop(flat(0.5), 19, StopRules(99)) is None
 
 
+def test_a_schedule_that_has_ended_ends_the_campaign_unless_all_its_steps_are_done() -> None:
+    rules = StopRules(9, schedule_ended="the learning rate is 0")
+    assert decide_stop([], 4, rules) == StopDecision(StopCode.SCHEDULE_ENDED, "the learning rate is 0")
+    assert code(decide_stop([], 9, rules)) is StopCode.STEPS
+    assert decide_stop([], 4, replace(rules, schedule_ended=None)) is None
+
+
 def test_a_pause_goes_before_the_target_and_what_converged_before_a_plateau() -> None:
     perfect, rules = flat(1.0), StopRules(9, 1.0, plateau_steps=10)
     assert decide_stop(perfect, 9, rules, findings=[NOTED, CONVERGED, HACKED]) == StopDecision(

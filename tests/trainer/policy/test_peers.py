@@ -24,7 +24,7 @@ from tests.trainer.building import call, choice, group, random_ids, trajectory
 from trainer.batch.rows import RowBasis
 from trainer.batch.weights import group_rows, weigh
 from trainer.policy.model import Policy
-from trainer.policy.optim import Optimizer
+from trainer.policy.optim import Optimizer, learning_rate
 from trainer.policy.update import plan_update, train_step
 from trainer.settings import TrainerSettings
 
@@ -232,6 +232,7 @@ def test_steps_of_the_optimizer_are_those_of_torch(tiny_base: Path, tiny_policy:
     model = plain_model(tiny_base, policy.state())
     ours, theirs = Optimizer(policy.parameters, settings), torch.optim.AdamW(trained_parameters(model).values())
     for seed, rate in ((1, 0.5e-3), (2, 1e-3), (3, 1e-3), (4, 0.5e-3)):
+        ours.rate = learning_rate(settings, seed - 1)
         runs = make_runs(model, seed)
         metrics = our_step(policy, ours, runs, settings)
         theirs.zero_grad()

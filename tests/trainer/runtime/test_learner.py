@@ -89,7 +89,11 @@ async def learning(
 
 
 def learner_of(
-    ring: Ring, told: RecordedProgress, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+    ring: Ring,
+    told: RecordedProgress,
+    trainer: ScriptedTrainer,
+    learn: LearnSettings | None = None,
+    **settings: float | str,
 ) -> Learner:
     of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
     patience = StepSchedule(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
@@ -173,6 +177,27 @@ async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), max_groups=2):
         await until(lambda: done(told, 2))
     assert [step.trained for step in told.steps()] == [4, 2]
+
+
+async def test_after_the_end_of_its_schedule_learning_leaves_groups_scored_and_says_so_once(ring: Ring) -> None:
+    told = RecordedProgress()
+    trainer = ScriptedTrainer(ring.store, ring.alias)
+    ended = (
+        'Learning waits for new settings: trainer.schedule = "linear" has ended: after 1 step the learning rate is 0.'
+    )
+    async with _running(learner_of(ring, told, trainer, schedule="linear", schedule_steps=1)):
+        await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+        for name in ("second", "third"):
+            await live_group(ring, name, [0.0, 1.0])
+        await until(lambda: begins(told, ended))
+        await until(lambda: scored_groups(ring, 2))
+    assert len(told.steps()) == 1
+    assert sum(isinstance(event, PhaseStatus) and event.detail.startswith(ended) for event in told.events) == 1
+
+
+async def scored_groups(ring: Ring, number: int) -> bool:
+    return await lookup.count_groups(ring.store, ring.alias.id) == {GroupState.SCORED: number}
 
 
 async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring) -> None:

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from recorder.stats.advantages import group_advantages
 from tests.trainer.building import random_ids, trained_row
-from tests.trainer.training_child import core, one_step, rows, start
+from tests.trainer.training_child import BASE, core, one_step, rows, start, train_on
 from trainer.artifacts import adapters, checkpoint, probe
-from trainer.artifacts.adapters import AdapterOrigin
 from trainer.artifacts.checkpoint import STATE
 from trainer.batch.packing import pack
 from trainer.batch.rows import Row
@@ -29,12 +28,11 @@ from trainer.policy.logprobs import full_logprobs
 from trainer.policy.optim import learning_rate
 from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
-from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import StartVersion, TrainerCore, TrainerFolders, WrittenStep
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-BASE = StartVersion("v0", None)
 
 
 def weights(written: WrittenStep) -> dict[str, torch.Tensor]:
@@ -186,7 +184,7 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
         WeightedRow(trained_row_like(one, behaviour=before[one.row.trajectory_id]), one.advantage, one.weight)
         for one in given
     ]
-    trainer.step(aligned, AdapterOrigin("tiny", 1, "tiny@0", "base", None), lambda: False, PhaseSeconds())
+    train_on(trainer, aligned)
     after = mean_logprobs()
     change = {name: after[name] - before[name] for name in before}
     assert np.mean([change[f"t{i}"] for i in range(4)]) > 0 > np.mean([change[f"t{i}"] for i in range(4, 8)])
@@ -237,7 +235,7 @@ def test_the_policy_learns_what_is_rewarded(tiny_base: Path, tmp_path: Path, los
             ]
         means.append(np.mean(list(rewards.values())))
         if made:
-            trainer.step(made, AdapterOrigin("tiny", step + 1, "p", "b", None), lambda: False, PhaseSeconds())
+            train_on(trainer, made, step + 1)
             trainer.became(f"v{step + 1}")
     assert np.mean(means[:2]) < 0.4
     assert np.mean(means[-4:]) > 0.65  # about as far as logits of so small a head can go
@@ -265,9 +263,7 @@ def test_masked_tokens_have_no_gradient(tiny_base: Path, tmp_path: Path) -> None
         ids = random_ids(20, 1)
         row = trained_row([*ids, last], list(range(10, 20)))
         trainer._optimizer.zero()
-        metrics, written = trainer.step(
-            [WeightedRow(row, 1.0, 0.1)], AdapterOrigin("tiny", 1, "tiny@0", "b", None), lambda: False, PhaseSeconds()
-        )
+        metrics, written = train_on(trainer, [WeightedRow(row, 1.0, 0.1)])
         results.append((metrics, weights(written)))
     assert results[0][0] == results[1][0]
     assert all(torch.equal(results[0][1][name], results[1][1][name]) for name in results[0][1])
@@ -275,12 +271,10 @@ def test_masked_tokens_have_no_gradient(tiny_base: Path, tmp_path: Path) -> None
 
 def test_substeps_are_optimizer_steps_one_after_the_other(tiny_base: Path, tmp_path: Path) -> None:
     one, other = [replace(row, substep=0) for row in rows(1)], [replace(row, substep=1) for row in rows(2)]
-    together = core(tiny_base, tmp_path / "together")
+    together = core(tiny_base, tmp_path / "together", warmup_steps=0)
     together.go_to(BASE)
-    metrics, written = together.step(
-        [*one, *other], AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds()
-    )
-    apart = core(tiny_base, tmp_path / "apart")
+    metrics, written = train_on(together, [*one, *other])
+    apart = core(tiny_base, tmp_path / "apart", warmup_steps=0)
     apart.go_to(BASE)
     first, _ = one_step(apart, 1)
     second, last = one_step(apart, 2)
@@ -296,12 +290,7 @@ def test_a_later_substep_that_fails_leaves_nothing_behind(tiny_base: Path, tmp_p
     before = trainer.policy.state()
     bad = trained_row(random_ids(20, 1), [10, 11], name="guilty", behaviour=float("nan"))
     with pytest.raises(StepFailed, match="guilty"):
-        trainer.step(
-            [*rows(1), WeightedRow(bad, 1.0, 0.1, 1)],
-            AdapterOrigin("tiny", 1, "p", "b", None),
-            lambda: False,
-            PhaseSeconds(),
-        )
+        train_on(trainer, [*rows(1), WeightedRow(bad, 1.0, 0.1, 1)])
     assert not (tmp_path / "adapters").exists()
     trainer.go_to(BASE)
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
@@ -313,12 +302,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_trajectory(tiny
     before = trainer.policy.state()
     bad = trained_row(random_ids(20, 1), [10, 11], name="guilty", behaviour=float("nan"))
     with pytest.raises(StepFailed, match="guilty"):
-        trainer.step(
-            [*rows(1), WeightedRow(bad, 1.0, 0.1)],
-            AdapterOrigin("tiny", 1, "p", "b", None),
-            lambda: False,
-            PhaseSeconds(),
-        )
+        train_on(trainer, [*rows(1), WeightedRow(bad, 1.0, 0.1)])
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
     assert not (tmp_path / "adapters").exists()
     assert trainer.go_to(BASE)
@@ -331,7 +315,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_base: Path, tmp_path
     before = trainer.policy.state()
     huge = [WeightedRow(one.row, 1e38, 1e30) for one in rows(1)]
     with pytest.raises(StepFailed, match=r"not finite|norm is"):
-        trainer.step(huge, AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds())
+        train_on(trainer, huge)
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
 
 
@@ -353,12 +337,7 @@ def test_the_distance_to_the_engine_counts_only_what_the_parent_version_sampled(
     old = trained_row(random_ids(20, 1), [10, 11], name="old", behaviour=-50.0)
     old.age[old.trained] = 1
     fresh = trained_row(random_ids(20, 2), [10, 11], name="fresh", behaviour=-4.0)
-    metrics, _ = trainer.step(
-        [WeightedRow(old, -0.1, 0.1), WeightedRow(fresh, 0.1, 0.1)],
-        AdapterOrigin("tiny", 1, "p", "b", None),
-        lambda: False,
-        PhaseSeconds(),
-    )
+    metrics, _ = train_on(trainer, [WeightedRow(old, -0.1, 0.1), WeightedRow(fresh, 0.1, 0.1)])
     assert 0 < metrics["logprob_gap"] <= metrics["logprob_gap_max"] < 10
     assert metrics["ratio_max"] > 1e6
 
@@ -400,9 +379,7 @@ def test_a_step_on_a_single_short_row_still_has_a_probe(tiny_base: Path, tmp_pat
     trainer = core(tiny_base, tmp_path)
     trainer.go_to(BASE)
     row = trained_row([5, 6], [1])
-    _, written = trainer.step(
-        [WeightedRow(row, 1.0, 1.0)], AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds()
-    )
+    _, written = train_on(trainer, [WeightedRow(row, 1.0, 1.0)])
     (context,) = json.loads((written.published.path / "probe.json").read_text())["contexts"]
     assert context["prompt_token_ids"] == [5]
 
@@ -430,4 +407,7 @@ def test_the_learning_rate_rises_then_never_rises_again(warmup: int, steps: int,
     assert rates[: warmup + 1] == sorted(rates[: warmup + 1])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert rates[warmup] == 1.0
-    assert rates[-1] == (1.0 if schedule == "constant" else pytest.approx(0.0, abs=1e-9))
+    ends = settings.schedule_end
+    assert (ends is None) == (schedule == "constant")
+    assert [rate == 0 for rate in rates] == [ends is not None and done >= ends for done in range(300)]
+    assert [settings.explain_ended_schedule(done) is not None for done in range(300)] == [rate == 0 for rate in rates]

@@ -88,6 +88,20 @@ def test_a_step_is_due_when_its_time_is_up(waiting: TrainableGroups) -> None:
 # --- when a step is due
 
 
+def test_no_step_begins_after_the_end_of_a_schedule_however_many_groups_wait() -> None:
+    settings = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3))
+    assert told(scored(9, schedule_steps=2), settings)[1] == "step_due"
+    assert told(scored(9, schedule_steps=3), settings) == (
+        StageState.WAITING,
+        "schedule_ended",
+        'Learning waits for new settings: trainer.schedule = "linear" has ended: after 3 steps the learning rate is 0. '
+        'Raise trainer.schedule_steps, or set trainer.schedule = "constant".',
+    )
+    assert told(scored(0, schedule_steps=3), settings)[1] == "schedule_ended"
+    assert told(scored(9, schedule_steps=3, undecided=("demo@3", "gated")), settings)[1] == "undecided_version"
+    assert told(scored(9, schedule_steps=9999))[1] == "step_due"  # a constant rate does not end
+
+
 def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bool:
     """The rule of a step, written once more and for the test alone."""
     learn, trainer = settings.learn, settings.trainer
@@ -101,6 +115,7 @@ def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bo
         and (learn.hours is None or facts.local.hour >= 22 or facts.local.hour < 6)
         and (learn.steps_per_hour is None or recent < learn.steps_per_hour)
         and (enough or patient)
+        and (trainer.schedule == "constant" or alias.schedule_steps < trainer.schedule_steps)
     )
 
 
@@ -116,6 +131,7 @@ aliases_of = st.builds(
     step_running=st.booleans(),
     lacking=st.dictionaries(st.just("recipe"), st.integers(0, 64)),
     has_learner=st.booleans(),
+    schedule_steps=st.integers(0, 4),
 )
 settings_of = st.builds(
     LoopSettings,
@@ -125,7 +141,13 @@ settings_of = st.builds(
         steps_per_hour=st.none() | st.integers(1, 3),
         judge_tokens_per_day=st.none() | st.integers(1, 100),
     ),
-    trainer=st.builds(TrainerSettings, min_groups=st.integers(1, 6), max_wait_s=st.floats(1, 5000)),
+    trainer=st.builds(
+        TrainerSettings,
+        min_groups=st.integers(1, 6),
+        max_wait_s=st.floats(1, 5000),
+        schedule=st.sampled_from(["constant", "linear", "cosine"]),
+        schedule_steps=st.integers(1, 4),
+    ),
 )
 facts_of = st.builds(
     lambda hour, has_judge, judged: LoopFacts(
