@@ -35,6 +35,7 @@ OF_SCORES: Final = (
     "ruler_needs_two",
     "zero_variance",
     "reward_missing",
+    "check_undecided",
 )  # of a group: another recipe may give a usable score
 REQUESTED: Final = "asked_anew"  # of a group: a rescore was requested; the ledger says by whom and why
 PAGE: Final = 200

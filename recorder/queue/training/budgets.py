@@ -151,6 +151,7 @@ PAID_IN_VAIN: Final = (
     "judge_busy",
     "judge_quorum",
     "parts_missing",
+    "check_undecided",
 )
 
 
