@@ -19,7 +19,7 @@ from judge.rewards.kinds import REWARDS, is_one_step
 from judge.rewards.part import RewardPart
 from judge.scoring.reward_parts import RewardParts, clip_to_range, combine_parts, recipe_hash, select_parts
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
-from recorder.queue.groups.readiness import MEASURED, is_one_enough, is_usable
+from recorder.queue.groups.readiness import MEASURED, GroupCode, is_one_enough, is_usable
 from recorder.queue.judging.records import JudgePrompt, NewReply, ReplyVerdict
 from recorder.queue.judging.scores import REWARD, NewPart, NewScore
 from recorder.states import TrajectoryState
@@ -27,7 +27,6 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 MAX_REASONS = 3
 NEEDS_TWO = "ruler_needs_two"
-UNDECIDED = "check_undecided"
 NEEDS_TWO_WHY = (
     "RULER compares trajectories and this group has one. Name a reward that looks at each by itself (a function or "
     "feedback, in judge.rewards), or make at least two attempts at each task."
@@ -197,7 +196,7 @@ def _too_few(
     if len(members) - len(undecided) < _fewest(group, members):
         id_, why = next(iter(undecided.items()))
         return CheckUndecided(
-            UNDECIDED,
+            GroupCode.CHECK_UNDECIDED,
             f"a check cannot be decided on {len(undecided)} of {len(members)} trajectories: {why} (on {id_})",
             spent=_spent(found),
         )

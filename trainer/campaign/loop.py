@@ -189,7 +189,8 @@ class Campaign:
     async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
         """Leave the best validated version in service, and say how to resume."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name), warning=True))
+        undecided = bool(history.steps and history.steps[-1].undecided)
+        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, undecided=undecided), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
@@ -322,8 +323,9 @@ class Campaign:
         figures: Mapping[str, float],
     ) -> StepDone:
         metrics = {**figures, **(report.metrics if report else {})}
-        unscored = sum(group.current_score_id is None for group in groups)
-        failure = failure or ("no group was scored" if unscored == len(groups) else None)
+        undecided = await self._sampler.why_undecided(groups)
+        if undecided is None and all(group.current_score_id is None for group in groups):
+            failure = failure or "no group was scored"
         return StepDone(
             step=step,
             version=(await self._service.live()).name,
@@ -338,11 +340,12 @@ class Campaign:
             trained=report.trained if report and failure is None else 0,
             left_out=dict(report.left_out) if report else {},
             seconds=dict(self._seconds),
-            note=failure or (report.reason if report and report.reason else ""),
+            note=failure or undecided or (report.reason if report and report.reason else ""),
             failed=failure is not None,
             metrics=metrics,
             measured_attempts=measured.attempts,
             agent_failures=measured.agent_failures,
+            undecided=undecided or "",
         )
 
     # --- validation

@@ -83,8 +83,13 @@ def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
     return {id_: name for id_, (_, name) in best.items()}
 
 
-def how_to_resume(campaign: str, live: str) -> str:
-    """The text on how to react to a pause."""
+def how_to_resume(campaign: str, live: str, *, undecided: bool = False) -> str:
+    """The text on how to react to a pause. `undecided`: it paused because code could not decide the attempts."""
+    if undecided:
+        return (
+            f"paused: {live} is in service, and nothing is lost. Mend the check, judge the excluded groups with `hone "
+            f"score --all --campaign {campaign}`, and resume with `hone train --resume {campaign}`."
+        )
     return (
         f"paused: {live} is in service, and nothing is lost. Look at the attempts above (`hone show ID`). If they "
         "cheat, add a rule or change the judge recipe, rescore the groups with `hone score --all`, and resume with "
@@ -151,6 +156,9 @@ class StopEvaluator:
         """Whether the campaign ends now, and why."""
         if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
             return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        last = history.steps[-1] if history.steps else None
+        if last is not None and last.undecided and last.step > history.answered_until:
+            return StopDecision(StopCode.PAUSED, last.undecided)
         await self._judges(history)
         s = self._settings
         seen = history.measured(self._measure, regularly=s.val_every is not None)

@@ -37,6 +37,7 @@ class GroupCode(StrEnum):
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded only: its purpose is neither measuring nor training
     MEASURED = "measured"  # of a gate or an evaluation: a function measures its attempts, no judge does
+    CHECK_UNDECIDED = "check_undecided"  # too few have a reward: code could not decide the others' rules and checks
     MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose training
 
 

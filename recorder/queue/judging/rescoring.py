@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.queue.campaigns import ALIAS, REWARD_RECIPE
+from recorder.queue.groups.readiness import GroupCode
 from recorder.registry import ancestry
 from recorder.states import GroupState
 from recorder.store import ledger, sql
@@ -35,7 +36,7 @@ OF_SCORES: Final = (
     "ruler_needs_two",
     "zero_variance",
     "reward_missing",
-    "check_undecided",
+    GroupCode.CHECK_UNDECIDED,
 )  # of a group: another recipe may give a usable score
 REQUESTED: Final = "asked_anew"  # of a group: a rescore was requested; the ledger says by whom and why
 PAGE: Final = 200

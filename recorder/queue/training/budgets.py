@@ -21,6 +21,7 @@ from recorder.base.hours import parse_hours
 from recorder.base.terminal import clock_time
 from recorder.ids import first_id_at
 from recorder.queue.campaigns import CampaignView, list_group_ids
+from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.judging import cross_checks
 from recorder.settings import LearnSettings
 from recorder.states import StepState
@@ -151,7 +152,7 @@ PAID_IN_VAIN: Final = (
     "judge_busy",
     "judge_quorum",
     "parts_missing",
-    "check_undecided",
+    GroupCode.CHECK_UNDECIDED,
 )
 
 

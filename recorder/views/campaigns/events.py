@@ -65,6 +65,7 @@ class StepDone:
     metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's metrics
     measured_attempts: int | None = None  # behind `success`, else behind `reward`; None in older rows
     agent_failures: int = 0
+    undecided: str = ""  # why no group could be scored, if code cannot decide their checks
 
 
 @dataclass(frozen=True, slots=True)
