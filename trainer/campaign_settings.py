@@ -186,7 +186,8 @@ class CampaignSettings(BaseModel):
     """How long a published version may take to come into service."""
     lease_s: float = Field(15.0, gt=1)
     """How long this program's lease on the campaign and its attempts lasts unless it is renewed. A campaign whose
-    program was killed can be resumed at once on the same machine, and elsewhere after this time."""
+    program was killed can be resumed at once on the same machine, and elsewhere after this time. On one machine with
+    the proxy, a program that runs and is only late keeps its attempts."""
 
     @model_validator(mode="after")
     def _parts_of_a_whole(self) -> CampaignSettings:
