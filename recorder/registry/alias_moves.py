@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
-from recorder.registry import ancestry, moves
+from recorder.registry import ancestry, moves, reward_falls
 from recorder.registry.aliases import AliasView, lock_alias
 from recorder.registry.moves import MoveReason
 from recorder.states import StepState, VersionState
@@ -46,7 +46,8 @@ async def set_live(
 
     The old version retires, the generation increments, the groups that count as trained are those of the new ancestry,
     and the alias is watched if its settings ask for it. The ledger records `reason`, `who` and `figures`. If the
-    version is live already, nothing changes. Raises Conflict for a version that cannot be served, and for a move by the
+    version is live already, it stays so; if its reward fell (`recorder.registry.reward_falls`), it is kept by this
+    decision. Raises Conflict for a version that cannot be served, and for a move by the
     gate (`why`) to a version whose parent is no longer live: its ancestry would lack what was learned since.
     """
     async with store.write() as conn:
@@ -56,6 +57,10 @@ async def set_live(
             if why == "gate":
                 await require_child(conn, alias, version_id)
             await _swap(conn, alias, version_id, why, MoveReason(who, reason, figures))
+        elif await reward_falls.find_undecided_fall(conn, version_id) is not None:
+            kept = MoveReason(who, reason, figures)
+            await moves.write_move(conn, alias.project_id, alias.name, version_id, reward_falls.KEPT, {}, kept)
+            await _point(conn, alias)  # learners wait for it
         return await lock_alias(conn, alias_id)
 
 

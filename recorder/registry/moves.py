@@ -25,7 +25,7 @@ class VersionMove:
     """One decision about a version; `at` is unix seconds.
 
     `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
-    abandoned; a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
+    abandoned, reward_fall (a learner found it), kept (it stays all the same); a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
     `figures` at the time of the decision.
     """
 

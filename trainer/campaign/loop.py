@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recorder.queue import campaigns, claims
 from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.queue.judging.scores import StoredScore
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -36,17 +37,15 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
-from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures
+from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures, scenario_figures
 from trainer.campaign.record import summarize_campaign, write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
 from trainer.campaign.service import AliasService
 from trainer.campaign.stop_evaluation import (
-    Evidence,
     StopEvaluator,
     changed_recipe,
     changed_settings,
     how_to_resume,
-    most_gained_attempts,
 )
 from trainer.campaign.stop_rules import StopCode, StopDecision
 from trainer.campaign.validation import CampaignValidator
@@ -127,7 +126,7 @@ class Campaign:
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = StopEvaluator(
-            self._store, self._campaign, s, self._compared.measure, train, self._gained, self._progress
+            self._store, self._campaign, s, self._compared.measure, train, self._scores, self._progress
         )
         await self._begin(history, ruling)
         await self._validate(history, val, last=False)
@@ -189,8 +188,7 @@ class Campaign:
     async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
         """Leave the best validated version in service, and say how to resume."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        undecided = bool(history.steps and history.steps[-1].undecided)
-        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, undecided=undecided), warning=True))
+        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, history), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
@@ -207,10 +205,10 @@ class Campaign:
         await campaigns.finish_campaign(self._store, campaign.id, state, stop.code)
         return ended
 
-    async def _gained(self, step: int) -> Sequence[Evidence]:
-        """The attempts of a step with the largest gain."""
+    async def _scores(self, step: int) -> Collection[StoredScore]:
+        """The scores of a step's attempts."""
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
-        return most_gained_attempts((await self._measurer.load(groups)).scores.values())
+        return (await self._measurer.load(groups)).scores.values()
 
     def _refuse_hopeless(self, history: CampaignHistory) -> None:
         """Give up when the newest steps all failed."""
@@ -239,6 +237,7 @@ class Campaign:
         loaded = await self._measurer.load(groups)
         figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
         figures |= await judges.judge_agreement(self._store, self._campaign.id)
+        scenarios_now = scenario_figures(groups, loaded, measured.succeeded, averaged=self._compared.averaged)
         earlier = await load_earlier_report(self._store, self._alias.id, self._campaign.id, groups)
         if earlier and earlier.step:  # what is live now may be what came of it
             before = await versions.get_version(self._store, earlier.step.parent_version_id)
@@ -248,7 +247,9 @@ class Campaign:
         report = merge_reports(earlier, now)
         with self._timed("swapping"):
             failure = (await self._swap(step, report.version) if report and report.version else None) or failure
-        return await self._done(step, before, tally, measured, groups, report, failure, figures)
+        done = await self._done(step, before, tally, measured, groups, report, failure, figures)
+        by = CampaignMeasure.REWARD if self._compared.averaged else CampaignMeasure.SUCCESS
+        return replace(done, scenarios=scenarios_now, scenario_measure=by)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on any earlier version: no step begins while one is undecided."""

@@ -65,6 +65,7 @@ class StageCode(StrEnum):
     JUDGING = "judging"
     CAMPAIGN = "campaign"
     UNDECIDED_VERSION = "undecided_version"
+    REWARD_FALL = "reward_fall"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
     FIRST_WAIT = "first_wait"
@@ -87,8 +88,9 @@ class AliasFacts:
     """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
 
     `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
-    state. `campaign`: the one that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`:
-    recipes without enough rewards for a running baseline, with the number of rewards.
+    state. `fallen`: the live version, if its reward fell and nobody has decided about it since, and how it fell.
+    `campaign`: the one that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`: recipes
+    without enough rewards for a running baseline, with the number of rewards.
     """
 
     alias: str
@@ -96,6 +98,7 @@ class AliasFacts:
     trainable: TrainableGroups = _NONE_TRAINABLE
     closes_at: float | None = None
     undecided: tuple[str, str] | None = None
+    fallen: tuple[str, str] | None = None
     campaign: str | None = None
     steps_at: Sequence[float] = ()
     step_running: bool = False
@@ -199,6 +202,10 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         version, state = alias.undecided
         text = f"a decision on {version}: it is {state}, and no step begins before it is live or given up."
         return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
+    if alias.fallen is not None:
+        version, how = alias.fallen
+        text = f"a decision on {version}: {how}. `hone rollback` takes it back, `hone promote {version}` keeps it."
+        return _learning_waits(alias, StageCode.REWARD_FALL, text)
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)
     due_s = seconds_until_due(alias.trainable, settings.trainer)
