@@ -140,6 +140,8 @@ def _step(step: int, truth: Truth, rng: np.random.Generator) -> StepDone:
     return StepDone(
         step, f"v@{step}", f"v@{step - 1}", None, reward, None, None, None, GROUPS * EACH, 0, GROUPS * EACH,
         metrics=drawn | metrics,
+        scenarios={f"{step}.{n}": (EACH, share, (share * (1 - share)) ** 0.5) for n, share in enumerate(won.tolist())},
+        scenario_measure="reward",
     )  # fmt: skip
 
 
@@ -214,6 +216,11 @@ def _jumps(truth: Truth, size: float) -> None:
     truth.reward[:] = np.where(np.arange(STEPS + 1) < FAULT, 0.4, 0.4 + size)
 
 
+def _drops(truth: Truth, size: float) -> None:
+    """The policy gets worse: validations and reward fall by `size` from .8."""
+    truth.validation[:] = truth.reward[:] = np.where(np.arange(STEPS + 1) < FAULT, 0.8, 0.8 - size)
+
+
 def _parts_part(truth: Truth, size: float) -> None:
     truth.metrics["part.correct"][FAULT:] += size / 2
     truth.metrics["part.brief"][FAULT:] -= size
@@ -262,6 +269,7 @@ CASES: Final = (
     Case("zero_variance", "share of groups", _set("health.zero_variance", 0.3), (0.7, 0.9, 1.0)),
     Case("part_divergence", "one part rises by half of, another falls by", _parts_part, (0.1, 0.2, 0.4)),
     Case("judge_drift", "share of pairs falls by", _shifted("health.judge_agreement"), (-0.1, -0.25, -0.4)),
+    Case("reward_fall", "reward and validation fall by", _drops, (0.2, 0.4, 0.6)),
 )
 
 

@@ -15,6 +15,7 @@ JudgeError
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
     ├── RecipeUnknown     the group asks for a judge recipe that these settings do not have
     └── PartsMissing      too few trajectories have a reward, because parts of it are missing
+        └── CheckUndecided  code cannot decide these parts: after a few tries the group is excluded
 """
 
 from __future__ import annotations
@@ -121,3 +122,7 @@ class RecipeUnknown(JudgeFailed):
 
 class PartsMissing(JudgeFailed):
     """Too few trajectories have every required part of the reward."""
+
+
+class CheckUndecided(PartsMissing):
+    """So many trajectories have a check that code could not decide that too few can get a reward."""

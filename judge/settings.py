@@ -43,6 +43,7 @@ RUBRIC = """\
 - Small differences get small gaps; trajectories of equal worth get equal scores."""
 
 DEFAULT: Final = "default"  # the recipe at the top of [judge]
+WHOLE: Final = "reward"  # the part that combines all others; `recorder.queue.judging.scores` writes it
 LIMIT: Final = 1e6  # largest size of a part's value: sums and differences of rewards stay exact enough, and finite
 # Request parameters that Hone sets, or relies on when it reads the answer, by every name that LiteLLM knows.
 SET_BY_HONE: Final = frozenset(
@@ -72,8 +73,8 @@ class RewardSettings(BaseModel):
     `rule`: a check by Hone itself, with the value 1 where the rule is broken, else 0. `rubric`: the judge model decides
     which criteria of the scenario (`rubric = […]`) each trajectory meets."""
     name: str = ""
-    """Name of the part in scores; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule.
-    """
+    """Name of the part in scores; for feedback, the feedback's name. Default: `ruler`, the rule, the function's name.
+    `reward` is the name of the whole: a function called so has its class's or its module's name."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Its share of the reward, relative to the other parts. 0: it is measured and stored, and does not change the
     reward."""
@@ -141,10 +142,22 @@ class RewardSettings(BaseModel):
         # `judge.scoring.setup` checks before judging whether an expression or a schema is valid
         if self.rule is not None and (wrong := form_error(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
-        self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
-        if not NAME.fullmatch(self.name) or self.name == "reward":
-            raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
+        self.name = self.name or self.rule or _named_after(self.function) or self.kind
+        if self.name == WHOLE:
+            feedback = ", and send the feedback under that name" if self.kind == "feedback" else ""
+            raise ValueError(
+                f"{WHOLE!r} cannot name a part: it is the name of the whole reward. Set another name, such as "
+                f'name = "quality"{feedback}'
+            )
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r:.80} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ -")
         return self
+
+
+def _named_after(function: str) -> str:
+    """The part's name for `package.module:Class.method`: the last of these words that can name a part; else empty."""
+    words = reversed(function.replace(":", ".").split("."))
+    return next((word for word in words if word != WHOLE and NAME.fullmatch(word)), "")
 
 
 class FeedbackSettings(BaseModel):

@@ -30,6 +30,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "too_long_to_judge": "Even shortened, the prompt does not fit into `judge.max_context_chars`.",
         "waiting_for_feedback": "Feedback may still arrive (`judge.feedback.wait_s`).",
         "parts_missing": "Too many trajectories lack a part of the reward, and get no reward.",
+        "check_undecided": "Code could not decide a rule, a function or a criterion's `check` in three tries.",
         "recipe_unknown": "The judge's settings lack the judge recipe that the group's campaign or alias names.",
         "no_judge_model": "A rubric has criteria that code cannot decide, and `judge.model` is not set.",
         "functions_down": "The process of the reward functions could not be started, or it died.",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RuleName = Literal[
     "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
-    "latency_drift", "entropy_collapse", "kl_engine", "zero_variance", "part_divergence", "judge_drift",
+    "latency_drift", "entropy_collapse", "kl_engine", "zero_variance", "part_divergence", "judge_drift", "reward_fall",
 ]  # fmt: skip
 
 
@@ -26,8 +26,8 @@ class HealthSettings(BaseModel):
     """Threshold at which the rule raises an alarm, in the rule's unit. Default: the rule's own."""
     then: Literal["note", "pause", "off"] | None = None
     """`note`: the alarm is shown and recorded. `pause`: the campaign also stops, and can be resumed. `off`: the rule is
-    not checked. Default: the rule's own: `pause` for reward_hacking, the end of the campaign for converged, and `note`
-    for all others."""
+    not checked. Default: the rule's own: `pause` for reward_hacking and reward_fall, the end of the campaign for
+    converged, and `note` for all others."""
 
 
 BASE = "base"  # the baseline that is the alias's version 0
@@ -185,7 +185,8 @@ class CampaignSettings(BaseModel):
     """How long a published version may take to come into service."""
     lease_s: float = Field(15.0, gt=1)
     """How long this program's lease on the campaign and its attempts lasts unless it is renewed. A campaign whose
-    program was killed can be resumed at once on the same machine, and elsewhere after this time."""
+    program was killed can be resumed at once on the same machine, and elsewhere after this time. On one machine with
+    the proxy, a program that runs and is only late keeps its attempts."""
 
     @model_validator(mode="after")
     def _parts_of_a_whole(self) -> CampaignSettings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ _PART = re.compile(r"""["'](?:trajectories|subscores|score)["']\s*:|\{\s*(?:traj
 _SCORE = re.compile(
     r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:\s*+/\s*+(\d++(?:\.\d++)?)|\s*+(%|percent))?", re.IGNORECASE | re.ASCII
 )
+
+_BEST = "give scores from 0 to 1, where 1 is the best"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,13 @@ def read_reply(
     """The verdict for each of `ids`, in any order in the reply; with all `subscores`, if any.
 
     Fences, prose and reasoning around the JSON are skipped. Scores may be on 0..1, 0-10 or 0-100, or written as `8/10`
-    or `40 %`, if the whole reply uses that one scale.
+    or `40 %`, if the whole reply uses that one scale. Ranks (1, 2, 3 …, in any order, without a stated scale) are
+    refused: nothing tells whether 1 is the best or the worst.
 
     Raises:
         ReplyRefused: there is no verdict, or two, or one beside parts of another; ids are missing, duplicate or
-            unknown; a score is not a finite number, or the scale is ambiguous; a sub-score or its reason is missing.
+            unknown; a score is not a finite number, or a rank, or the scale is ambiguous; a sub-score or its reason is
+            missing.
     """
     try:
         by_id = _by_id(_entries(reply), ids)
@@ -150,7 +154,10 @@ def _by_subscores(
     """All sub-scores of a reply are on one scale."""
     entries = {(id_, name): entry for id_ in ids for name, entry in _subs_of(id_, by_id[id_], subscores).items()}
     labels = {(id_, name): f"{name} of {id_}" for id_, name in entries}
-    units = scale_to_unit({label: _number(label, entries[key]) for key, label in labels.items()})
+    written = {key: _number(label, entries[key]) for key, label in labels.items()}
+    for sub in subscores:  # a judge may rank in one respect and score in another
+        _refuse_ranks([written[id_, sub.name] for id_ in ids])
+    units = scale_to_unit({labels[key]: score for key, score in written.items()})
     found: dict[str, TrajectoryVerdict] = {}
     for id_ in ids:
         subs = {
@@ -214,6 +221,8 @@ class WrittenScore:
 
 def _number(name: str, entry: dict[str, Any]) -> WrittenScore:
     if "score" not in entry:
+        if "rank" in entry:
+            raise ReplyRefused(f"the entry of {name} has a rank and no score; {_BEST}")
         raise ReplyRefused(f"the entry of {name} has no score")
     score = entry["score"]
     if isinstance(score, bool) or not isinstance(score, int | float | str):
@@ -243,13 +252,24 @@ def scale_to_unit(scores: dict[str, WrittenScore]) -> dict[str, float]:
     """Convert all scores of one reply to 0..1.
 
     Raises:
-        ReplyRefused: they are not all on one scale, the scale is ambiguous, or a score lies outside it.
+        ReplyRefused: they are ranks, they are not all on one scale, the scale is ambiguous, or a score lies outside it.
     """
+    _refuse_ranks(scores.values())
     top = _scale(scores)
     for name, score in scores.items():
         if not 0 <= score.value <= top:
             raise ReplyRefused(f"the score of {name} is {score.value:g}, outside 0..{top:g}; give scores from 0 to 1")
     return {name: score.value / top for name, score in scores.items()}
+
+
+def _refuse_ranks(scores: Collection[WrittenScore]) -> None:
+    """Raise ReplyRefused where no scale is stated and the scores are exactly 1, 2, … k, ties included."""
+    if any(score.out_of is not None for score in scores):
+        return
+    values = {score.value for score in scores}
+    if len(values) > 1 and values == set(range(1, len(values) + 1)):
+        listed = ", ".join(f"{value:g}" for value in sorted(values))
+        raise ReplyRefused(f"the scores {listed[:60]} may be ranks, not scores; {_BEST}")
 
 
 def _scale(scores: dict[str, WrittenScore]) -> float:

@@ -250,9 +250,11 @@ async def by_function(
         raise JudgeMisconfigured(f"there is no process to run {reward.function} in")
     code = await context.functions.code()
     results = await asyncio.gather(*(context.functions.call(reward.function, function_input(m)) for m in members))
-    return KindResult(
-        {m.id: RewardPart(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
-    )
+    parts = {
+        member.id: RewardPart(one.score, one.explanation, one.extra, undecided=one.score is None)
+        for member, one in zip(members, results, strict=True)
+    }
+    return KindResult(parts, code=code)
 
 
 async def by_rule(

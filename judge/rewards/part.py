@@ -16,7 +16,8 @@ class RewardPart:
     `extra`: named numbers beside the value, which are stored and change no reward. `reasons`: their explanations, by
     the same names. `of_run`: the missing value is the trajectory's own fault (a check failed on it), not the judge's or
     the users'. `unasked`: the value was assigned without asking a judge; it ties its group, and means nothing outside
-    it.
+    it. `undecided`: code that should have given the value could not (a rule, a criterion's check, a function), and will
+    most likely not at the next try.
     """
 
     value: float | None
@@ -25,3 +26,4 @@ class RewardPart:
     reasons: Mapping[str, str] = field(default_factory=dict)
     of_run: bool = True
     unasked: bool = False
+    undecided: bool = False

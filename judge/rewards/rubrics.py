@@ -182,7 +182,7 @@ class RubricJudge:
         decided: list[tuple[_JudgeableSubject, dict[str, CriterionVerdict]]] = []
         for one, verdicts in zip(runs, given, strict=True):
             if isinstance(verdicts, UndecidedCheck):
-                out.parts[one.run.id] = RewardPart(None, verdicts.why)
+                out.parts[one.run.id] = RewardPart(None, verdicts.why, undecided=True)
             else:
                 decided.append((one, verdicts))
         return decided
@@ -276,7 +276,7 @@ def _usable(runs: Sequence[RubricSubject], out: RubricResult) -> list[_Judgeable
         try:
             found.append(_JudgeableSubject(run, scenario_criteria(run)))
         except RubricInvalid as e:
-            out.parts[run.id] = RewardPart(None, str(e))
+            out.parts[run.id] = RewardPart(None, str(e), undecided=True)
     return found
 
 

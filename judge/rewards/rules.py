@@ -34,7 +34,7 @@ def check_rule(rule: Rule, value: Any, run: TrajectoryView) -> RewardPart:
     try:
         broken = RULES[rule](value, run)
     except _RuleUnchecked as e:
-        return RewardPart(None, f"it could not be checked: {e}")
+        return RewardPart(None, f"it could not be checked: {e}", undecided=True)
     return RewardPart(0.0) if broken is None else RewardPart(1.0, broken)
 
 

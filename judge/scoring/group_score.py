@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from judge.errors import JudgeFailed, JudgeUnavailable, JudgeUsage, PartsMissing, RequestNotSent
+from judge.errors import CheckUndecided, JudgeFailed, JudgeUnavailable, JudgeUsage, PartsMissing, RequestNotSent
 from judge.llm.panel import PanelReply
 from judge.llm.prompt import GroupPrompt
 from judge.llm.ruler import GroupRuling
@@ -19,7 +19,7 @@ from judge.rewards.kinds import REWARDS, is_one_step
 from judge.rewards.part import RewardPart
 from judge.scoring.reward_parts import RewardParts, clip_to_range, combine_parts, recipe_hash, select_parts
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
-from recorder.queue.groups.readiness import MEASURED, is_one_enough, is_usable
+from recorder.queue.groups.readiness import MEASURED, GroupCode, is_one_enough, is_usable
 from recorder.queue.judging.records import JudgePrompt, NewReply, ReplyVerdict
 from recorder.queue.judging.scores import REWARD, NewPart, NewScore
 from recorder.states import TrajectoryState
@@ -84,7 +84,7 @@ def _enough(
     made = _made(members, found, context.settings, hoped=hoped)
     rewarded = [member for member in members if member.id not in made.lacking]
     if made.waits or (len(rewarded) < _fewest(group, members) and not _measured_somehow(members, found)):
-        raise _too_few(members, found, context, made)
+        raise _too_few(group, members, found, context, made)
     return made
 
 
@@ -98,7 +98,7 @@ async def _found(group: GroupView, members: Sequence[TrajectoryView], context: J
         able = [member for member in members if everybody or member.id not in so_far.lacking]
         # No judge is asked about a group that cannot be scored yet.
         if len(able) < fewest or (so_far.waits and _compares(reward)):
-            raise _too_few(members, found, context, so_far)
+            raise _too_few(group, members, found, context, so_far)
         with suppress(RequestNotSent):
             found[reward.name] = await _part_of(reward, group, able, context)
     return found
@@ -181,7 +181,11 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Kin
 
 
 def _too_few(
-    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], context: JudgeContext, made: RewardParts
+    group: GroupView,
+    members: Sequence[TrajectoryView],
+    found: Mapping[str, KindResult],
+    context: JudgeContext,
+    made: RewardParts,
 ) -> JudgeUnavailable | JudgeFailed:
     scores = [reward for reward in context.settings.in_force() if reward.effect == "score"]
     if len(members) == 1 and is_comparison_only(scores):
@@ -189,6 +193,14 @@ def _too_few(
     failed = next((judged.failed for judged in found.values() if judged.failed), None)
     if failed is not None:
         return failed
+    undecided = {} if made.waits else _undecided(found, context.settings)
+    if len(members) - len(undecided) < _fewest(group, members):
+        id_, why = next(iter(undecided.items()))
+        return CheckUndecided(
+            GroupCode.CHECK_UNDECIDED,
+            f"a check cannot be decided on {len(undecided)} of {len(members)} trajectories: {why} (on {id_})",
+            spent=_spent(found),
+        )
     reasons = [f"{id_}: no reward: {why}" for id_, why in made.lacking.items()]
     more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
     return PartsMissing(
@@ -196,6 +208,17 @@ def _too_few(
         f"{len(reasons)} of {len(members)} trajectories have no reward: {'; '.join(reasons[:MAX_REASONS])}{more}",
         spent=_spent(found),
     )
+
+
+def _undecided(found: Mapping[str, KindResult], settings: JudgeSettings) -> dict[str, str]:
+    """The trajectories that have no reward because code could not decide a part, each with the part and why."""
+    counting = [reward.name for reward in settings.in_force() if reward.weight > 0 and reward.name in found]
+    return {
+        id_: f"{name}: {part.explanation}"
+        for name in counting
+        for id_, part in found[name].parts.items()
+        if part.value is None and part.undecided
+    }
 
 
 def _as_score(

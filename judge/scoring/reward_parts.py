@@ -69,7 +69,8 @@ def clip_to_range(reward: RewardSettings, part: RewardPart) -> RewardPart:
     if part.value is None or reward.low <= part.value <= reward.high:
         return part
     outside = f"{part.value!r} is outside {reward.low:g} to {reward.high:g} (`low` and `high` of the reward)"
-    return replace(part, value=None, explanation=f"{outside}: {part.explanation}" if part.explanation else outside)
+    why = f"{outside}: {part.explanation}" if part.explanation else outside
+    return replace(part, value=None, explanation=why, undecided=part.of_run)  # users may correct their feedback
 
 
 def _gone(runs: Sequence[str], parts: Mapping[str, RewardPart]) -> dict[str, RewardPart]:

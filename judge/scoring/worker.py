@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
-from typing import TypeVar
+from itertools import count, takewhile
+from typing import Any, TypeVar
 
-from judge.errors import JudgeFailed, JudgeUnavailable, JudgeUsage
+from judge.errors import CheckUndecided, JudgeFailed, JudgeUnavailable, JudgeUsage
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring import cross_check
 from judge.scoring.cross_check import CrossChecker, JudgeAssignment
@@ -34,7 +34,7 @@ from recorder.queue.training import budgets
 from recorder.queue.training.budgets import BudgetHold
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
-from recorder.store import sql
+from recorder.store import ledger, sql
 from recorder.store.changes import ChangeSignal, Topic
 from recorder.store.database import Project
 from recorder.views.trajectories.shapes import GroupView
@@ -62,6 +62,7 @@ class JudgeBudget:
 
 
 RENEWALS_A_LEASE = 3
+UNDECIDED_TRIES = 3  # a function may have met a fault that passes; a rule decides the same each time
 HICCUP_S = 1.0  # pause after the store refused something
 WRITES_A_TRY = 60  # failed writes after which the score itself may be the fault: its group waits for longer
 _MOST_DOUBLINGS = 20
@@ -216,6 +217,8 @@ class JudgeWorker:
             code, why = e.code, sql.storable_text(str(e))
             log.warning("group %s excluded: %s", claim.group_id, why)
             await self._persistently(lambda: scores.exclude_group(self._project.store, claim, code, why))
+        except CheckUndecided as e:
+            await self._undecided(claim, e)
         except JudgeFailed as e:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
@@ -250,18 +253,22 @@ class JudgeWorker:
 
     async def _unscored(self, claim: GroupClaim, failure: JudgeFailed) -> None:
         wait_s = failure.wait_s if failure.wait_s is not None else self._backoff_s(claim.tries)
-        spent = failure.spent
-        detail = {
-            "message": sql.storable_text(str(failure)),
-            "tokens_in": spent.tokens_in,
-            "tokens_cached": spent.tokens_cached,
-            "tokens_out": spent.tokens_out,
-            "cost_usd": spent.cost_usd,
-        }
+        detail = _failure_detail(failure)
         self._no_judge(
             logging.WARNING, "group %s is unscored, tried again in %.0f s: %s", claim.group_id, wait_s, failure
         )
         await self._persistently(lambda: scores.mark_unscored(self._project.store, claim, failure.code, detail, wait_s))
+
+    async def _undecided(self, claim: GroupClaim, failure: CheckUndecided) -> None:
+        """Exclude the group after its last try: code that cannot decide it now will not later either."""
+        entries = await self._persistently(lambda: ledger.object_entries(self._project.store, "group", claim.group_id))
+        before = takewhile(lambda entry: entry.code == failure.code, reversed(entries))
+        if len(list(before)) + 1 < UNDECIDED_TRIES:
+            await self._unscored(claim, failure)
+            return
+        log.warning("group %s excluded after %d tries: %s", claim.group_id, UNDECIDED_TRIES, failure)
+        detail = {"detail": _failure_detail(failure), "tries": UNDECIDED_TRIES}
+        await self._persistently(lambda: scores.exclude_group(self._project.store, claim, failure.code, detail))
 
     def _backoff_s(self, tries: int) -> float:
         settings = self._context.settings
@@ -307,3 +314,15 @@ def score_summary(scored: GroupScore) -> str:
         return f"{spread}, by stored replies" if new.replies else f"{spread}, by a stored reply"
     cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"
     return f"{spread}, {new.latency_s:.1f} s, {new.tokens_in}+{new.tokens_out} tokens{cost}"
+
+
+def _failure_detail(failure: JudgeFailed) -> dict[str, Any]:
+    """Why a group has no score, and what the judge was paid in vain, as the ledger stores it."""
+    spent = failure.spent
+    return {
+        "message": sql.storable_text(str(failure)),
+        "tokens_in": spent.tokens_in,
+        "tokens_cached": spent.tokens_cached,
+        "tokens_out": spent.tokens_out,
+        "cost_usd": spent.cost_usd,
+    }

@@ -110,7 +110,7 @@ async def seconds_until_due(store: Store, question: Select[Any]) -> float:
 
 async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
     """Do everything that is due in a project now."""
-    errored = await _error_lost_calls(project.store, _lost_calls(project.id))
+    errored = await _error_lost_calls(project, _lost_calls(project.id), settings.lease_s)
     idle = idle_trajectories(project.id, settings).due()
 
     async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
@@ -209,9 +209,11 @@ def _lost_calls(project_id: str) -> DueRule:
     return DueRule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 
-async def _error_lost_calls(store: Store, lost: DueRule) -> int:
+async def _error_lost_calls(project: Project, lost: DueRule, lease_s: float) -> int:
+    store = project.store
     if not await _any(store, lost.due()):
         return 0
+    await leases.renew_late(project, PROXY, lease_s)
     why = "the proxy that served this call died before it ended"
     statement = guarded_update(calls, CallState.ERRORED, error=why, finished_at=now()).where(lost.is_due)
     async with store.write() as conn:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, exists, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, LeaseLost, NotFound
@@ -23,7 +23,9 @@ from recorder.queue.attempt_rows import (
     plan_again,
     trajectories_of,
 )
+from recorder.queue.campaigns import lease_name
 from recorder.queue.groups.closure import TrajectoryEnd, close_trajectories
+from recorder.queue.leases import runs_here
 from recorder.states import (
     AttemptState,
     CallKind,
@@ -35,7 +37,7 @@ from recorder.states import (
 from recorder.store import ledger, sql
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import attempts, calls, campaigns, trajectories
+from recorder.store.schema import attempts, calls, campaigns, leases, trajectories
 from recorder.store.sql import now
 from recorder.store.transitions import guarded_update
 
@@ -62,6 +64,7 @@ __all__ = [
     "renew_attempts",
 ]
 
+LATE_S: Final = 15.0  # for which the sweep holds the attempts of a late runner; then it looks again
 _ENDS: Final = {
     AttemptState.DONE: TrajectoryState.COMPLETED,
     AttemptState.ERRORED: TrajectoryState.ERRORED,
@@ -273,8 +276,45 @@ async def abandon_running(store: Store, campaign_id: str) -> int:
 
 
 async def abandon_expired(project: Project) -> int:
-    """Abandon every attempt of a running campaign whose lease expired, and plan it again; return how many."""
-    return await _abandon(project.store, and_(*list_expired(project.id)), "lease_expired")
+    """Abandon every attempt of a running campaign whose lease expired, and plan it again; return how many.
+
+    A runner of this machine that still runs its campaign may be late, because the machine is busy: its attempts are
+    held for it.
+    """
+    late, gone = [], []
+    for runner in await _expired_runners(project):
+        alive = runner.holds_campaign and runs_here(runner.owner, runner.since)
+        (late if alive else gone).append(runner)
+    for runner in late:
+        await renew_attempts(project.store, runner.campaign_id, runner.owner, LATE_S)
+    if not gone:
+        return 0
+    theirs = [and_(attempts.c.campaign_id == one.campaign_id, attempts.c.lease_owner == one.owner) for one in gone]
+    return await _abandon(project.store, and_(*list_expired(project.id), or_(*theirs)), "lease_expired")
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpiredRunner:
+    """The runner of expired attempts. `since`: when it claimed the first of them (unix seconds)."""
+
+    campaign_id: str
+    owner: str
+    since: float
+    holds_campaign: bool
+
+
+async def _expired_runners(project: Project) -> list[_ExpiredRunner]:
+    a = attempts.c
+    holder = (
+        select(leases.c.lease_owner)
+        .where(leases.c.project_id == project.id, leases.c.name == literal(lease_name("")) + a.campaign_id)
+        .scalar_subquery()
+    )
+    query = select(a.campaign_id, a.lease_owner, func.min(a.started_at).label("since"), holder.label("holder"))
+    query = query.where(*list_expired(project.id)).group_by(a.campaign_id, a.lease_owner)
+    async with project.store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    return [_ExpiredRunner(row.campaign_id, row.lease_owner, row.since, row.holder == row.lease_owner) for row in rows]
 
 
 async def abandon_groupless(project: Project) -> int:

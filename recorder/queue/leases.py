@@ -29,6 +29,7 @@ from recorder.store.schema import leases
 from recorder.store.sql import now
 
 CONTROLLER = "controller"
+_CLOCKS_DIFFER_S: Final = 10.0  # between the database and the start of a process, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +142,54 @@ def holder_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def is_dead(holder: str) -> bool:
-    """Return whether the holder was a process of this machine that has ended; False if unsure."""
+def _pid_here(holder: str) -> int | None:
+    """The process id of a holder on this machine; None: it is on another, or the name has none."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
-    if host != socket.gethostname() or not pid.isdecimal():
+    return int(pid) if host == socket.gethostname() and pid.isdecimal() else None
+
+
+def runs_here(holder: str, since: float) -> bool:
+    """Return whether the holder is a process of this machine that has run since a time (unix seconds).
+
+    A process that began later has only the same id, and one that nobody waits for has ended.
+    """
+    import psutil  # here: few programs sweep
+
+    if (pid := _pid_here(holder)) is None:
         return False
     try:
-        os.kill(int(pid), 0)
+        process = psutil.Process(pid)
+        return bool(process.create_time() <= since + _CLOCKS_DIFFER_S and process.status() != psutil.STATUS_ZOMBIE)
+    except (psutil.Error, ValueError, OverflowError):
+        return False
+
+
+async def renew_late(project: Project, prefix: str, lease_s: float) -> None:
+    """Extend expired leases with a name that begins with `prefix` whose holders still run on this machine.
+
+    They are only late, because the machine is busy. A holder that is done releases its lease.
+    """
+    query = select(leases).where(
+        leases.c.project_id == project.id,
+        leases.c.name.startswith(prefix, autoescape=True),
+        leases.c.lease_owner.is_not(None),
+        leases.c.lease_expires_at <= now(),
+    )
+    async with project.store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    for row in rows:
+        if runs_here(row.lease_owner, row.lease_expires_at):
+            lease = Lease(project.id, row.name, row.lease_owner, row.lease_epoch, row.lease_expires_at)
+            with suppress(LeaseLost):
+                await renew_lease(project.store, lease, lease_s)
+
+
+def is_dead(holder: str) -> bool:
+    """Return whether the holder was a process of this machine that has ended; False if unsure."""
+    if (pid := _pid_here(holder)) is None:
+        return False
+    try:
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:

@@ -63,7 +63,7 @@ def test_the_program_runs_at_a_small_size() -> None:
 @pytest.mark.parametrize("campaigns", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused(campaigns: int) -> None:
     rng, settings = np.random.default_rng(21), health.alone("reward_hacking")
-    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking"]
+    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking", "reward_fall"]
     paused = sum(bool(health.first_spoken(*health.run(health.healthy(rng), rng), settings)) for _ in range(campaigns))
     assert paused <= campaigns / 100
 

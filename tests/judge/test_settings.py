@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from judge.errors import JudgeMisconfigured
 from judge.scoring.reward_parts import recipe_hash
 from judge.scoring.setup import check_settings
-from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
+from judge.settings import WHOLE, FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
 from recorder.base.rules import Rule
+from recorder.queue.judging.scores import REWARD
 
 
 def of(**values: Any) -> JudgeSettings:
@@ -45,7 +46,10 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "rule", "rule": "regex", "value": "x", "effect": "veto", "high": 2}], "neither `low` nor `high`"),
         ([{"kind": "ruler", "missing": "renormalise"}], "'exclude', 'drop_part' or 'hold'"),
         ([{"kind": "function", "function": "a:x", "effect": "veto", "missing": "drop_part"}], "'exclude' or 'hold'"),
-        ([{"kind": "ruler", "name": "reward"}], "cannot name a part"),
+        ([{"kind": "ruler", "name": "reward"}], 'cannot name a part.* such as name = "quality"'),
+        ([{"kind": "function", "function": "a:b", "name": "reward"}], 'cannot name a part.* such as name = "quality"'),
+        ([{"kind": "feedback", "name": "reward"}], 'name = "quality", and send the feedback under that name'),
+        ([{"kind": "function", "function": f"{at}.checks:reward"} for at in "ab"], "two rewards are called 'checks'"),
         ([{"kind": "ruler", "name": "a.b"}], "cannot name a part"),
         ([{"kind": "ruler", "weight": -1}], "greater than or equal to 0"),
         ([{"kind": "ruler", "weight": float("nan")}], "finite|greater"),
@@ -64,6 +68,27 @@ def test_named_rewards_are_the_only_ones() -> None:
 def test_rewards_that_cannot_work_are_refused(rewards: list[dict[str, Any]], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         of(model="openai/judge", rewards=rewards)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("checks:polite", "polite"),
+        ("checks:reward", "checks"),
+        ("my.checks:reward", "checks"),
+        ("my.checks:Polite.reward", "Polite"),
+        ("my.checks:Polite.score", "score"),
+        ("my.checks:höflich", "checks"),
+        ("reward:reward", "function"),
+        ("checks:" + "x" * 65, "checks"),
+    ],
+)
+def test_a_functions_part_has_a_name_whatever_the_function_is_called(function: str, name: str) -> None:
+    assert [reward.name for reward in of(rewards=[{"kind": "function", "function": function}]).rewards] == [name]
+
+
+def test_the_name_of_the_whole_reward_is_the_one_that_scores_have() -> None:
+    assert WHOLE == REWARD
 
 
 RULED: list[tuple[str, Any]] = [

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from recorder.stats.falls import ScenarioFigure, describe_fall, find_fall
 from recorder.stats.means import (
     PooledEstimate,
     PooledMeasure,
@@ -292,6 +293,27 @@ def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
     return by if abs(by) > MOVED * error else 0.0
 
 
+def _reward_fall(seen: HealthInputs, at: float) -> HealthSignal | None:
+    """The policy earns clearly less than before, at the same scenarios or at those of the steps before."""
+    newest = seen.steps[-1] if seen.steps else None
+    if newest is None or not newest.scenarios:
+        return None
+    alike = [one for one in seen.steps if one.scenarios and one.scenario_measure == newest.scenario_measure]
+    fall = find_fall([_round(one) for one in alike], at)
+    if fall is None:
+        return None
+    what = "the share of successes" if newest.scenario_measure == CampaignMeasure.SUCCESS else "the mean reward"
+    by, before = newest.sampled_by, alike[-1 - fall.rounds].sampled_by
+    return HealthSignal(
+        f"{describe_fall(fall, what, 'scenario', 'step')}; sampled by {by}, before by {before}",
+        {"before": fall.before, "now": fall.now, "low": fall.interval.low, "high": fall.interval.high},
+    )
+
+
+def _round(step: StepDone) -> dict[str, ScenarioFigure]:
+    return {name: ScenarioFigure(int(number), mean, std) for name, (number, mean, std) in step.scenarios.items()}
+
+
 # --- drifts of the attempts, and metrics of the trainer
 
 
@@ -378,4 +400,5 @@ RULES: Final[Mapping[RuleName, HealthRule]] = {
     "zero_variance": HealthRule(0.8, _zero_variance),  # share of groups
     "part_divergence": HealthRule(0.1, _part_divergence),  # rise of one part, and fall of another
     "judge_drift": HealthRule(0.2, _judge_drift),  # fall of the share of pairs
+    "reward_fall": HealthRule(0.2, _reward_fall, "pause"),  # fall of the mean reward, or of the share of successes
 }

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recorder.queue import campaigns, claims
 from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.queue.judging.scores import StoredScore
 from recorder.queue.training import steps
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
@@ -37,17 +38,15 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
-from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures
+from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures, scenario_figures
 from trainer.campaign.record import summarize_campaign, write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
 from trainer.campaign.service import AliasService
 from trainer.campaign.stop_evaluation import (
-    Evidence,
     StopEvaluator,
     changed_recipe,
     changed_settings,
     how_to_resume,
-    most_gained_attempts,
 )
 from trainer.campaign.stop_rules import StopCode, StopDecision
 from trainer.campaign.validation import CampaignValidator
@@ -132,7 +131,7 @@ class Campaign:
             s,
             self._compared.measure,
             train,
-            self._gained,
+            self._scores,
             self._progress,
             self._schedule_ended,
         )
@@ -196,7 +195,7 @@ class Campaign:
     async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
         """Leave the best validated version in service, and say how to resume."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name), warning=True))
+        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, history), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
@@ -213,10 +212,10 @@ class Campaign:
         await campaigns.finish_campaign(self._store, campaign.id, state, stop.code)
         return ended
 
-    async def _gained(self, step: int) -> Sequence[Evidence]:
-        """The attempts of a step with the largest gain."""
+    async def _scores(self, step: int) -> Collection[StoredScore]:
+        """The scores of a step's attempts."""
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
-        return most_gained_attempts((await self._measurer.load(groups)).scores.values())
+        return (await self._measurer.load(groups)).scores.values()
 
     async def _schedule_ended(self) -> str | None:
         """Why no step of this campaign may begin from the live version, if its schedule has ended."""
@@ -252,6 +251,7 @@ class Campaign:
         loaded = await self._measurer.load(groups)
         figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
         figures |= await judges.judge_agreement(self._store, self._campaign.id)
+        scenarios_now = scenario_figures(groups, loaded, measured.succeeded, averaged=self._compared.averaged)
         earlier = await load_earlier_report(self._store, self._alias.id, self._campaign.id, groups)
         if earlier and earlier.step:  # the live version may be the one that it made
             before = await versions.get_version(self._store, earlier.step.parent_version_id)
@@ -261,7 +261,9 @@ class Campaign:
         report = merge_reports(earlier, now)
         with self._timed("swapping"):
             failure = (await self._swap(step, report.version) if report and report.version else None) or failure
-        return await self._done(step, before, tally, measured, groups, report, failure, figures)
+        done = await self._done(step, before, tally, measured, groups, report, failure, figures)
+        by = CampaignMeasure.REWARD if self._compared.averaged else CampaignMeasure.SUCCESS
+        return replace(done, scenarios=scenarios_now, scenario_measure=by)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on any earlier version: no step begins while one is undecided."""
@@ -337,8 +339,9 @@ class Campaign:
         figures: Mapping[str, float],
     ) -> StepDone:
         metrics = {**figures, **(report.metrics if report else {})}
-        unscored = sum(group.current_score_id is None for group in groups)
-        failure = failure or ("no group was scored" if unscored == len(groups) else None)
+        undecided = await self._sampler.why_undecided(groups)
+        if undecided is None and all(group.current_score_id is None for group in groups):
+            failure = failure or "no group was scored"
         return StepDone(
             step=step,
             version=(await self._service.live()).name,
@@ -353,11 +356,12 @@ class Campaign:
             trained=report.trained if report and failure is None else 0,
             left_out=dict(report.left_out) if report else {},
             seconds=dict(self._seconds),
-            note=failure or (report.reason if report and report.reason else ""),
+            note=failure or undecided or (report.reason if report and report.reason else ""),
             failed=failure is not None,
             metrics=metrics,
             measured_attempts=measured.attempts,
             agent_failures=measured.agent_failures,
+            undecided=undecided or "",
         )
 
     # --- validation

@@ -144,6 +144,23 @@ class RoundMeasurer:
         return None
 
 
+def scenario_figures(
+    groups: Sequence[GroupStatus], loaded: LoadedRound, success: Mapping[str, bool], *, averaged: bool
+) -> dict[str, tuple[int, float, float]]:
+    """Attempts, mean and standard deviation of each scenario's rewards, by its id; adversarial ones are omitted.
+
+    If the rewards only compare attempts (`averaged` false), those of `success`, by attempt id.
+    """
+    views = {view.id: view for view in loaded.views}
+    found: dict[str, tuple[int, float, float]] = {}
+    for group in (one for one in groups if not one.adversarial and one.group_id in views):
+        rewards = _values(loaded.scores.get(group.current_score_id or ""), REWARD)
+        successes = {one.id: float(success[one.id]) for one in views[group.group_id].members if one.id in success}
+        if values := list((rewards if averaged else successes).values()):
+            found[group.scenario_external_id] = len(values), statistics.fmean(values), statistics.pstdev(values)
+    return found
+
+
 def is_spoilt(member: TrajectoryView) -> bool:
     """Whether an attempt failed by its agent's own fault."""
     return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT

@@ -47,6 +47,9 @@ SHAPE = (
     "judge_recipe",
 )  # fmt: skip
 
+_RENEWALS_A_LEASE = 3  # of the attempts
+HICCUP_S = 1.0  # until the store is tried again
+
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
@@ -216,12 +219,14 @@ async def hold_campaign(
 
 
 async def _keep_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> None:
+    wait_s = lease_s / _RENEWALS_A_LEASE
     while True:
-        await asyncio.sleep(lease_s / 3)
+        await asyncio.sleep(wait_s)
         try:
             await store_attempts.renew_attempts(store, campaign_id, owner, lease_s)
+            wait_s = lease_s / _RENEWALS_A_LEASE
         except StoreUnavailable:
-            continue  # the next renewal may still be in time
+            wait_s = min(wait_s, HICCUP_S)  # busy for a moment: the next renewal may still be in time
 
 
 def require_lease(keeper: LeaseRenewer, campaign: CampaignView) -> None:

@@ -17,6 +17,7 @@ from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import CampaignView, GroupBinding, GroupStatus, Scenario
 from recorder.queue.groups import closure
 from recorder.queue.groups.disputes import CODE as DISPUTED
+from recorder.queue.groups.readiness import GroupCode
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
@@ -207,13 +208,25 @@ class RoundSampler:
             self._warn(f"{waiting} groups wait for scores, but no judge runs: start one with `hone judge`")
 
     async def _report_unscored(self, groups: Sequence[GroupStatus], reported: set[tuple[str, int]]) -> None:
-        """Report each failure once, also of a group that has been scored since."""
+        """Report each failure once, also of a group that has been scored since; and each exclusion that followed."""
         for group in groups:
-            if group.tries and (group.group_id, group.tries) not in reported:
-                reported.add((group.group_id, group.tries))
+            excluded = group.state is GroupState.LEFT_OUT
+            tries = (group.group_id, -1 if excluded else group.tries)
+            if group.tries and tries not in reported:
+                reported.add(tries)
                 why = await self._why(group)
-                then = "it waits for a person" if is_decided(group) else "it is tried again"
+                waits = "it waits for a person" if is_decided(group) else "it is tried again"
+                then = "it is excluded, and the campaign goes on without it" if excluded else waits
                 self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")
+
+    async def why_undecided(self, groups: Sequence[GroupStatus]) -> str | None:
+        """Why a whole step was excluded, if code could not decide the checks of its groups; else None."""
+        if any(group.state is not GroupState.LEFT_OUT for group in groups):
+            return None
+        undecided = [group for group in groups if group.reason == GroupCode.CHECK_UNDECIDED]
+        if not undecided:
+            return None
+        return f"all {len(groups)} groups were excluded; the first: {await self._why(undecided[0])}"
 
     async def _why(self, group: GroupStatus) -> str:
         entries = await ledger.object_entries(self._store, "group", group.group_id)

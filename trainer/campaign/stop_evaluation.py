@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from recorder.queue.campaigns import CampaignView, Scenario
@@ -44,8 +44,9 @@ from trainer.progress import Progress
 from trainer.tasks.selection import steps_of_a_pass
 
 Evidence = Mapping[str, Any]  # {"trajectory", "reward", "part"}
-LoadTopAttempts = Callable[[int], Awaitable[Sequence[Evidence]]]  # by the number of a step
+LoadScores = Callable[[int], Awaitable[Collection[StoredScore]]]  # by the number of a step
 SHOWN: Final = 3
+FALL: Final = "reward_fall"  # the rule whose evidence is the worst of the attempts
 # Settings that decide where and how fast a campaign runs, and not its result.
 _OF_THE_PLACE: Final = frozenset({"name", "alias", "python", "cwd", "agent_env", "concurrency", "lease_s"})
 _LONGEST: Final = 500  # characters of a value
@@ -64,7 +65,7 @@ class StopEvaluator:
         settings: CampaignSettings,
         measure: CampaignMeasure,
         train: Sequence[Scenario],
-        gained: LoadTopAttempts,
+        load_scores: LoadScores,
         progress: Progress,
         schedule_ended: Callable[[], Awaitable[str | None]],
     ) -> None:
@@ -73,7 +74,7 @@ class StopEvaluator:
         self._settings = settings
         self._measure = measure
         self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
-        self._gained = gained
+        self._load_scores = load_scores
         self._progress = progress
         self._schedule_ended = schedule_ended  # returns why no step may begin, if so
         self._began = time.monotonic()
@@ -94,6 +95,9 @@ class StopEvaluator:
         """Whether the campaign ends now, and why."""
         if history.tests:  # an earlier process was killed during the tests: nothing is trained after them
             return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        last = history.steps[-1] if history.steps else None
+        if last is not None and last.undecided and last.step > history.answered_until:
+            return StopDecision(StopCode.PAUSED, last.undecided)
         await self._judges(history)
         s = self._settings
         seen = history.measured(self._measure, regularly=s.val_every is not None)
@@ -178,7 +182,8 @@ class StopEvaluator:
         return found
 
     async def _record_alarm(self, history: CampaignHistory, one: HealthFinding) -> None:
-        evidence = await self._gained(one.step) if one.then == "pause" else []
+        scores = await self._load_scores(one.step) if one.then == "pause" else ()
+        evidence = lowest_attempts(scores) if one.rule == FALL else most_gained_attempts(scores)
         alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
         history.alarms.append(alarm)
         await write_event(self._store, self._campaign, ALARM, alarm)
@@ -192,7 +197,13 @@ def most_gained_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
     return [evidence for _, evidence in found[:SHOWN]]
 
 
-def _gains(score: StoredScore) -> Iterator[tuple[float, Evidence]]:
+def lowest_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
+    """The attempts with the lowest rewards."""
+    found = [evidence | {"part": None} for score in scores for _, evidence in _gains(score)]
+    return sorted(found, key=lambda evidence: evidence["reward"])[:SHOWN]
+
+
+def _gains(score: StoredScore) -> Iterator[tuple[float, dict[str, Any]]]:
     rewards = {p.trajectory_id: p.value for p in score.parts if p.part == REWARD and p.value is not None}
     if not rewards:
         return
@@ -215,8 +226,22 @@ def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
     return {id_: name for id_, (_, name) in best.items()}
 
 
-def how_to_resume(campaign: str, live: str) -> str:
-    """The text on how to react to a pause."""
+def how_to_resume(campaign: str, live: str, history: CampaignHistory) -> str:
+    """The text on how to react to a pause of a campaign with this history."""
+    newest = history.steps[-1] if history.steps else None
+    paused_by = {one.rule for one in history.alarms if newest and one.step == newest.step and one.then == "pause"}
+    if paused_by == {FALL}:
+        return (
+            f"paused: {live} is in service, and nothing is lost. Look at the attempts above (`hone show ID`). If the "
+            "policy got worse, make the version before live again (`hone promote NAME@N`), lower trainer.lr, and "
+            f"resume with `hone train --resume {campaign}`. To ignore the rule, set it to "
+            'then = "note" (docs/health.md).'
+        )
+    if newest is not None and newest.undecided:
+        return (
+            f"paused: {live} is in service, and nothing is lost. Mend the check, judge the excluded groups with `hone "
+            f"score --all --campaign {campaign}`, and resume with `hone train --resume {campaign}`."
+        )
     return (
         f"paused: {live} is in service, and nothing is lost. Look at the attempts above (`hone show ID`). If they "
         "cheat, add a rule or change the judge recipe, rescore the groups with `hone score --all`, and resume with "

@@ -14,7 +14,7 @@ import click
 
 from recorder.base.terminal import write_json
 from recorder.commands.context import Context
-from trainer.commands.support import log_to_terminal, path_option, run, wanted_services
+from trainer.commands.support import log_to_terminal, path_option, run, tell_ignored_columns, wanted_services
 
 if TYPE_CHECKING:
     from trainer.evaluation.runner import EvaluationResult
@@ -109,4 +109,5 @@ async def _evaluate(
     except CampaignError as e:  # nothing runs yet: a setting is wrong
         raise click.UsageError(str(e)) from e
     with choose_progress(as_json=False, out=sys.stderr) as shown:
+        tell_ignored_columns(asked.tasks, shown)
         return await run_evaluation(asked, settings, wanted_services(context, settings, proxy_url), shown)

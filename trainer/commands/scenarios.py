@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,7 +241,8 @@ def scenarios(click_context: click.Context) -> None:
 def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> None:
     """Read a list of scenarios, or those of the settings, and show what each part contains.
 
-    Unusable lines, an empty part and a scenario in two parts are reported with their lines: exit status 2.
+    Unusable lines, an empty part and a scenario in two parts are reported with their lines: exit status 2. Columns of a
+    table that look like criteria and are not read are named.
     """
     settings = context.settings().campaign
     given = {name: value for name, value in flags.items() if value is not None}
@@ -254,13 +256,19 @@ def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> Non
 
 def _show_parts(context: Context, settings: CampaignSettings) -> None:
     from trainer.tasks import selection
+    from trainer.tasks.scenarios import ignored_columns
 
     if settings.scenarios is None:
         raise click.UsageError("no scenarios: name a file (`hone scenarios check FILE`), or set campaign.scenarios.")
     found = selection.read_parts(settings, settings.scenarios)
     counted, repeated = selection.count_parts(found), selection.find_duplicates(found)
+    ignored = ignored_columns(chain(*found.values()))
     if context.json:
-        shown = {"parts": [asdict(part) for part in counted], "alike": [asdict(one) for one in repeated]}
+        shown = {
+            "parts": [asdict(part) for part in counted],
+            "alike": [asdict(one) for one in repeated],
+            "ignored_columns": [asdict(one) for one in ignored],
+        }
         write_json({"split": settings.split, "seed": settings.seed, **shown})
         return
     rows = [(part.name, part.scenarios, part.adversarial, part.references, part.rubrics) for part in counted]
@@ -268,6 +276,8 @@ def _show_parts(context: Context, settings: CampaignSettings) -> None:
     show_table(headings, rows, right=headings[1:])
     for one in repeated:
         echo(f"Alike in {one.part}: {', '.join(one.ids)} ({'; '.join(one.places)}).")
+    for column in ignored:
+        echo(f"Ignored: {column}.")
 
 
 scenarios.add_command(from_traffic)

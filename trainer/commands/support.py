@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,9 @@ from recorder.base.terminal import echo
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
     from recorder.commands.context import Context
+    from trainer.progress import Progress
     from trainer.runtime.services import ServiceRequest
+    from trainer.tasks.scenarios import Scenario
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -77,6 +79,15 @@ async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     return await work
+
+
+def tell_ignored_columns(scenarios: Iterable[Scenario], progress: Progress) -> None:
+    """Name the columns of task files that look like criteria and were not read."""
+    from trainer.progress import Notice
+    from trainer.tasks.scenarios import ignored_columns
+
+    for column in ignored_columns(scenarios):
+        progress.tell(Notice(str(column), warning=True))
 
 
 def log_to_terminal() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,14 @@ import click
 from recorder.base.errors import PAUSED
 from recorder.base.terminal import echo, format_number, show_table, write_json
 from recorder.commands.context import Context
-from trainer.commands.support import log_to_terminal, parse_shares, path_option, run, wanted_services
+from trainer.commands.support import (
+    log_to_terminal,
+    parse_shares,
+    path_option,
+    run,
+    tell_ignored_columns,
+    wanted_services,
+)
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -27,24 +35,29 @@ if TYPE_CHECKING:
 
 
 def require_own_choices(settings: HoneSettings) -> None:
-    """Raise UsageError if a preset is used without a base model or a judge model: a preset chooses neither."""
-    if settings.campaign.preset is None:
-        return
-    chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
-    if left := [key for key, value in chosen.items() if not value]:
+    """Raise UsageError if a preset is used without a base model, which no preset chooses.
+
+    It chooses no judge model either: whether one is needed depends on the scenarios (`require_judge_model`).
+    """
+    if settings.campaign.preset is not None and not settings.engine.base:
         raise click.UsageError(
-            f"the preset {settings.campaign.preset!r} needs more settings: set {' and '.join(left)}."
+            f"the preset {settings.campaign.preset!r} chooses no base model: set engine.base to the model that learns."
         )
 
 
 def require_judge_model(plan: CampaignPlan, settings: HoneSettings) -> None:
-    """Raise UsageError if a criterion without a `check` has no judge model to decide it."""
+    """Raise UsageError if RULER, or a criterion without a `check`, has no judge model to decide it."""
     from recorder.llm.rubric import parse_criteria
 
     judge, declared = settings.judge, list(settings.declared_aliases())
     alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
     recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.judge_recipe))
-    if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
+    kinds = {reward.kind for reward in recipe.in_force()}
+    if "ruler" in kinds and not recipe.members:
+        raise click.UsageError(
+            "the reward of kind ruler needs a judge model, and none is set: set judge.model, or name a [[judge.panel]]."
+        )
+    if recipe.model or "rubric" not in kinds:
         return
     for scenario in (one for part in plan.parts.values() for one in part):
         listed = parse_criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
@@ -233,4 +246,5 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the preset has defaults for the judge too
     wanted = wanted_services(context, settings, proxy_url, env)
     with choose_progress(as_json=context.json) as shown:
+        tell_ignored_columns(chain(*plan.parts.values()), shown)
         return await run_campaign(plan, settings, wanted, shown)

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from judge.settings import JudgeSettings
@@ -26,6 +27,7 @@ from trainer.campaign import estimate
 from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate, TokenEstimate
 from trainer.campaign.record import CampaignPlan
 from trainer.errors import CampaignError
+from trainer.tasks.scenarios import ignored_columns
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
 BASE: Final = "@0"  # the end of the name of an alias's base
@@ -158,7 +160,7 @@ def _notes(
     plan: CampaignPlan, recipe: JudgeSettings, counts: CampaignCounts, strong: StrongJudgeEstimate | None
 ) -> list[str]:
     rewards, settings = recipe.in_force(), plan.settings
-    notes = []
+    notes = [str(column) for column in ignored_columns(chain(*plan.parts.values()))]
     if not rewards:
         notes.append("no judge is set: set judge.model, or name rewards in [[judge.rewards]]")
     elif not estimate.recipe_judges(recipe) and counts.ruler + counts.rubric:

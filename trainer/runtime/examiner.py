@@ -269,4 +269,6 @@ async def _of_alias(settings: HoneSettings, alias: str) -> Finding:
         todo = f"Fix aliases.{alias}.gate: until then its versions pass on their answers alone."
         return Finding(what, FindingLevel.WRONG, f"{e}", todo)
     found = f"{attempting.agent} attempts {len(tasks)} held-out scenarios, {attempting.success} measures success."
+    if ignored := "; ".join(map(str, scenarios.ignored_columns(tasks))):
+        return Finding(what, FindingLevel.NOTE, f"{found} {ignored}.", "Rename the columns that are to count.")
     return Finding(what, FindingLevel.FINE, found)

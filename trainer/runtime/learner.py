@@ -24,10 +24,11 @@ from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
 from recorder.queue.training import baselines
-from recorder.registry import aliases
+from recorder.registry import aliases, reward_falls
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
+from recorder.stats.falls import describe_fall, find_fall
 from recorder.store.bootstrap import open_store
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
@@ -42,6 +43,8 @@ from recorder.views.status.stages import (
     learning_stage,
     waits_for_campaign,
 )
+from recorder.views.versions.live_rewards import live_rounds
+from trainer.campaign.health import RULES
 from trainer.errors import AliasBusy, StepFailed
 from trainer.progress import WAITING, CompositeProgress, Notice, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
@@ -103,15 +106,36 @@ class StepSchedule:
             await scores.exclude_old_groups(
                 Project(self._store, self._alias.project_id), stale, max_age_s, self._alias.id
             )
+        stage = await self._stage()
+        if stage.is_step_due and await self._found_fall():
+            return await self._stage()
+        return stage
+
+    async def _stage(self) -> LearningStage:
         alias, facts = await read_alias(self._store, self._alias, self._settings)
         between_steps = replace(alias, has_learner=True, step_running=False)
         return LearningStage(learning_stage(between_steps, facts, self._settings), facts.at)
+
+    async def _found_fall(self) -> bool:
+        """Look whether the live version earns clearly less than those before it, and write that down once."""
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        live = alias.live_version_id
+        if live is None or await reward_falls.has_fallen(self._store, live):
+            return False
+        fall = find_fall(await live_rounds(self._store, alias), FALL_AT)
+        if fall is None:
+            return False
+        figures = {"before": fall.before, "now": fall.now, "low": fall.interval.low, "high": fall.interval.high}
+        how = describe_fall(fall, "the mean reward", "task", "version")
+        await reward_falls.write_fall(self._store, alias, live, how, figures)
+        return True
 
     def least(self) -> int:
         """The minimum number of groups of a step."""
         return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)
 
 
+FALL_AT: Final = RULES["reward_fall"].at  # as in campaigns
 FAILURE_PAUSE_S = 10.0
 BREATH_S = 1.0  # shortest wait: groups that are due but not free are claimed by another process
 _JUDGE_CHECK_S = 30.0  # a killed judge sends no signal
@@ -213,6 +237,8 @@ class Learner:
         if not stage.is_step_due and stage.status.text != self._last_status:
             self._last_status = stage.status.text
             self._progress.tell(PhaseStatus(0, WAITING, detail=stage.detail))
+            if stage.status.code == StageCode.REWARD_FALL:
+                self._progress.tell(Notice(stage.status.text, warning=True))
 
 
 STORE_PAUSE_S: Final = 2.0  # after the store was unavailable

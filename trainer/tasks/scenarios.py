@@ -1,10 +1,10 @@
 """Scenario files: JSON in, checked scenarios out.
 
 Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), the form of a table's
-row (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`; other columns and empty criteria are ignored), errors that
-name the line, and writing a file. Refuses: the store, and the meaning of input and reference, which only the agent and
-the judge know. A rubric that is a list must have criteria that can be judged (`recorder.llm.rubric`); a row must have a
-prompt and at least one criterion, and no criterion's number twice.
+row (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`; other columns and empty criteria are ignored, and columns
+that look like criteria are named), errors that name the line, and writing a file. Refuses: the store, and the meaning
+of input and reference, which only the agent and the judge know. A rubric that is a list must have criteria that can be
+judged (`recorder.llm.rubric`); a row must have a prompt and at least one criterion, and no criterion's number twice.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +27,21 @@ from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.tasks.json_objects import DuplicateKeys, FileFault, FileObject, InvalidObject, read_objects
 
 _CRITERION: Final = re.compile(r"rubric\s*-\s*([0-9]{1,9})\s*\.\s*criterion", re.ASCII)
+_FIRST: Final = "rubric - 1. criterion"
+# Whoever names a column with one of these words means it to count.
+_OF_A_CRITERION: Final = ("rubric", "criteri", "weight")
+_NEAR: Final = 0.8  # difflib's ratio: "rubrik - 2. criteria" is 0.88, "rubric - 1. weight" 0.67
+_MOST_COMPARED: Final = 64  # characters: longer names are no misspelt ones, and comparing is quadratic
 _KEYS = ("id", "input", "reference", "rubric", "adversarial")
 _MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One task. `adversarial`: it tempts the agent to cheat. `place`: the file and line it was read from."""
+    """One task. `adversarial`: it tempts the agent to cheat. `place`: the file and line it was read from.
+
+    `ignored`: the columns of its row that look like criteria and were not read.
+    """
 
     id: str
     input: Any
@@ -39,6 +49,41 @@ class Scenario:
     rubric: Any = None
     adversarial: bool = False
     place: str = field(default="", compare=False)
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredColumn:
+    """A table's column that looks like a criterion and is not read.
+
+    `tasks`: how many have it; `place`: where the first was read; `meant`: the criterion's column that it nearly is.
+    """
+
+    name: str
+    tasks: int
+    place: str
+    meant: str
+
+    def __str__(self) -> str:
+        tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks, the first"
+        if self.meant:
+            hint = f"a criterion's column is named {self.meant!r}"
+        elif "weight" in self.name.casefold():
+            hint = 'a table has no weights; a scenario has: "rubric": [{"text": "…", "weight": 2}]'
+        else:
+            hint = f"a criterion's column is named as {_FIRST!r} is"
+        return f"the column {self.name!r:.80} ({tasks} at {self.place}) is not read: {hint}"
+
+
+def ignored_columns(found: Iterable[Scenario]) -> list[IgnoredColumn]:
+    """The columns that look like criteria and were not read, each once, in their order."""
+    tasks = Counter[str]()
+    places: dict[str, str] = {}
+    for one in found:
+        for name in one.ignored:
+            tasks[name] += 1
+            places.setdefault(name, one.place)
+    return [IgnoredColumn(name, tasks[name], place, _meant_criterion(name)) for name, place in places.items()]
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
@@ -106,7 +151,7 @@ def _scenario(found: FileObject) -> Scenario:
         raise InvalidObject(f"the key {value.key!r} appears twice", value.key, nth=2)
     if is_table_row(value):
         id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
-        return Scenario(id_, row_prompt(value), rubric=row_rubric(value))
+        return Scenario(id_, row_prompt(value), rubric=row_rubric(value), ignored=row_ignored(value))
     for key in value:
         if key not in _KEYS:
             raise InvalidObject(f"unknown key {key!r}{_meant(key)}", key)
@@ -210,5 +255,29 @@ def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
         found[number] = {"id": str(number), "text": text.strip()} if text and text.strip() else None
     listed = [one for number in sorted(found) if (one := found[number]) is not None]
     if not listed:
-        raise InvalidObject('it has no criterion: write "rubric - 1. criterion": "…"')
+        near = ", ".join(f"{name!r:.80}" for name in row_ignored(value)[:_MOST_SHOWN])
+        raise InvalidObject(f'it has no criterion: write "{_FIRST}": "…"' + (f", not {near}" if near else ""))
     return listed
+
+
+def row_ignored(value: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that look like criteria, hold something, and are not read."""
+    return tuple(key for key, said in value.items() if _looks_like_criterion(key) and said not in (None, "", [], {}))
+
+
+@lru_cache(maxsize=4096)
+def _looks_like_criterion(key: str) -> bool:
+    name = key.strip().casefold()
+    if _CRITERION.fullmatch(key.strip()) or name in ("prompt", "task_id"):
+        return False
+    return any(word in name for word in _OF_A_CRITERION) or bool(_meant_criterion(key))
+
+
+def _meant_criterion(key: str) -> str:
+    """The criterion's column that a name was meant to be; empty: none."""
+    name = key.strip().casefold()
+    if len(name) > _MOST_COMPARED:
+        return ""
+    number = re.search(r"[0-9]{1,9}", name)
+    alike = difflib.SequenceMatcher(None, re.sub(r"[0-9]+", "1", name), _FIRST).ratio()
+    return f"rubric - {int(number[0]) if number else 1}. criterion" if alike >= _NEAR else ""

@@ -38,6 +38,7 @@ class GroupCode(StrEnum):
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model answered it
     PURPOSE_NONE = "purpose_none"  # only recorded: the purpose is neither training nor measurement
     MEASURED = "measured"  # of a gate or an evaluation: a function measures the attempts, and no judge
+    CHECK_UNDECIDED = "check_undecided"  # too few have a reward: code could not decide the others' rules and checks
     MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose `train`
 
 

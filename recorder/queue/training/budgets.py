@@ -20,6 +20,7 @@ from recorder.base.hours import parse_hours
 from recorder.base.terminal import clock_time
 from recorder.ids import first_id_at
 from recorder.queue.campaigns import CampaignView, list_group_ids
+from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.judging import cross_checks
 from recorder.settings import LearnSettings
 from recorder.states import StepState
@@ -150,6 +151,7 @@ PAID_IN_VAIN: Final = (
     "judge_busy",
     "judge_quorum",
     "parts_missing",
+    GroupCode.CHECK_UNDECIDED,
 )
 
 

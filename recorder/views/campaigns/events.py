@@ -65,6 +65,10 @@ class StepDone:
     metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's metrics
     measured_attempts: int | None = None  # behind `success`, else behind `reward`; None in older rows
     agent_failures: int = 0
+    undecided: str = ""  # why no group could be scored, if code cannot decide their checks
+    # Of each scenario by its id, but adversarial ones: attempts, mean and standard deviation of `scenario_measure`.
+    scenarios: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    scenario_measure: str = ""  # reward; success, if a judge that compares attempts has a part in the reward
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ from recorder.queue.groups.readiness import GroupFacts, MemberCounts, close_time
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
-from recorder.registry import versions
+from recorder.registry import reward_falls, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, GroupState, Origin, StepState, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Project, Store
-from recorder.store.schema import calls, groups, steps, trajectories
+from recorder.store.schema import aliases, calls, groups, steps, trajectories
 from recorder.views.status.stages import AliasFacts, LoopFacts, LoopSettings, StageStatus, loop_stages
 
 MOST: Final = 200  # open groups that are read, those without a new member for the longest time first
@@ -217,6 +217,7 @@ async def _alias(store: Store, alias: AliasView, settings: LoopSettings, at: flo
     lacking = await baselines.list_lacking_recipes(store, alias.id)
     running = await campaigns.list_running(store, alias.id)
     undecided = await versions.find_pending_version(store, alias.id)
+    fallen = await _fallen(store, alias)
     has_learner = bool(await leases.list_holders(Project(store, alias.project_id), leases.trainer_lease(alias.name)))
     return AliasFacts(
         alias=alias.name,
@@ -224,6 +225,7 @@ async def _alias(store: Store, alias: AliasView, settings: LoopSettings, at: flo
         trainable=await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s),
         closes_at=None if closes_s is None else at + closes_s,
         undecided=None if undecided is None else (undecided.name, undecided.state),
+        fallen=fallen,
         campaign=running[0].name if running else None,
         steps_at=await _steps_at(store, alias.id, settings.learn, at),
         step_running=has_learner and await _has_running_step(store, alias.id),
@@ -237,6 +239,14 @@ async def _schedule_steps(store: Store, alias: AliasView, settings: LoopSettings
     if settings.trainer.schedule_end is None:
         return 0
     return await training_steps.count_schedule_steps(store, alias.id, None)
+
+
+async def _fallen(store: Store, alias: AliasView) -> tuple[str, str] | None:
+    """Return the live version whose reward fell, and how, if nobody has decided about it."""
+    async with store.read() as conn:
+        live = (await conn.execute(select(aliases.c.live_version_id).where(aliases.c.id == alias.id))).scalar_one()
+        how = None if live is None else await reward_falls.find_undecided_fall(conn, live)
+    return None if how is None else ((await versions.get_version(store, live)).name, how)
 
 
 async def _steps_at(store: Store, alias_id: str, learn: LearnSettings, at: float) -> list[float]:

@@ -66,6 +66,7 @@ class StageCode(StrEnum):
     CAMPAIGN = "campaign"
     UNDECIDED_VERSION = "undecided_version"
     SCHEDULE_ENDED = "schedule_ended"
+    REWARD_FALL = "reward_fall"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
     FIRST_WAIT = "first_wait"
@@ -88,9 +89,10 @@ class AliasFacts:
     """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
 
     `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
-    state. `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour began.
-    `lacking`: judge recipes without enough rewards for a running baseline, with the number of rewards.
-    `schedule_steps`: the steps that the schedule of the next one counts.
+    state. `fallen`: the live version, if its reward fell and nobody has decided about it since, and how it fell.
+    `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`:
+    judge recipes without enough rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps
+    that the schedule of the next one counts.
     """
 
     alias: str
@@ -98,6 +100,7 @@ class AliasFacts:
     trainable: TrainableGroups = _NONE_TRAINABLE
     closes_at: float | None = None
     undecided: tuple[str, str] | None = None
+    fallen: tuple[str, str] | None = None
     campaign: str | None = None
     steps_at: Sequence[float] = ()
     step_running: bool = False
@@ -202,6 +205,10 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         version, state = alias.undecided
         text = f"a decision on {version}: it is {state}, and no step begins before it is live or rejected."
         return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
+    if alias.fallen is not None:
+        version, how = alias.fallen
+        text = f"a decision on {version}: {how}. `hone rollback` takes it back, `hone promote {version}` keeps it."
+        return _learning_waits(alias, StageCode.REWARD_FALL, text)
     if (ended := settings.trainer.explain_ended_schedule(alias.schedule_steps)) is not None:
         return _learning_waits(alias, StageCode.SCHEDULE_ENDED, f"new settings: {ended}")
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:

@@ -407,6 +407,27 @@ def test_a_reply_without_all_of_them_is_refused_and_says_what_lacks(written: Any
         read_reply(reply(written), ["t-0"], BOTH)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        [{"correctness": sub(1), "Kind": sub(2)}, {"correctness": sub(2), "Kind": sub(1)}],
+        [{"correctness": sub(1), "Kind": sub(1)}, {"correctness": sub(2), "Kind": sub(1)}],
+        [{"correctness": sub(1), "Kind": sub(8)}, {"correctness": sub(2), "Kind": sub(9)}],
+        [{"correctness": {"reason": "best", "rank": 1}, "Kind": sub(1)}, {"correctness": sub(1), "Kind": sub(1)}],
+    ],
+)
+def test_ranks_in_any_respect_are_no_scores(written: Any) -> None:
+    with pytest.raises(ReplyRefused, match="rank"):
+        read_reply(reply(*written), ["t-0", "t-1"], BOTH)
+
+
+def test_scores_of_ten_in_each_respect_are_no_ranks() -> None:
+    found = read_reply(
+        reply({"correctness": sub(2), "Kind": sub(9)}, {"correctness": sub(3), "Kind": sub(9)}), ["t-0", "t-1"], BOTH
+    )
+    assert {name: one.subs["correctness"].score for name, one in found.items()} == {"t-0": 0.2, "t-1": 0.3}
+
+
 def test_the_schema_requires_every_one_with_its_reason() -> None:
     schema = reply_format(BOTH)["json_schema"]["schema"]
     each = schema["properties"]["trajectories"]["items"]["properties"]["subscores"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from judge.errors import ReplyRefused
@@ -117,6 +117,56 @@ def test_the_scale_of_the_whole_reply_is_recognised(written: tuple[object, objec
 def test_what_is_no_clear_score_is_refused(written: tuple[object, object], why: str) -> None:
     with pytest.raises(ReplyRefused, match=why):
         read_reply(reply(aa=written[0], bb=written[1]), IDS)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        (1, 2),
+        (2, 1),
+        (1, 2, 3),
+        (3, 1, 2),
+        (1, 2, 2),
+        (1, 1, 2, 3),
+        ("1", "2"),
+        (1.0, 2.0, "3"),
+        tuple(range(1, 11)),
+        tuple(range(1, 13)),
+    ],
+)
+def test_ranks_are_not_read_as_scores(written: tuple[object, ...]) -> None:
+    names = [chr(ord("a") + n) * 2 for n in range(len(written))]
+    with pytest.raises(ReplyRefused, match="ranks, not scores"):
+        read_reply(reply(**dict(zip(names, written, strict=True))), [f"t-{name}" for name in names])
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ((1, 1), [1.0, 1.0]),
+        ((0, 1), [0.0, 1.0]),
+        ((2, 3), [0.2, 0.3]),
+        ((1, 3), [0.1, 0.3]),
+        ((1.5, 2), [0.15, 0.2]),
+        (("1/10", "2/10"), [0.1, 0.2]),
+        (("1 %", "2 %"), [0.01, 0.02]),
+        (("1/2", "2/2"), [0.5, 1.0]),
+    ],
+)
+def test_scores_that_cannot_be_ranks_and_stated_scales_are_read(written: tuple[object, ...], read: list[float]) -> None:
+    assert scores(reply(aa=written[0], bb=written[1])) == read
+
+
+@pytest.mark.parametrize("entry", [{"rank": 1}, {"rank": 0.9}, {"rank": "1st", "explanation": "best"}])
+def test_an_entry_with_a_rank_and_no_score_is_refused(entry: dict[str, object]) -> None:
+    text = json.dumps([{"id": "t-aa", **entry}, {"id": "t-bb", "score": 0.4}])
+    with pytest.raises(ReplyRefused, match="t-aa has a rank and no score"):
+        read_reply(text, IDS)
+
+
+def test_a_rank_beside_a_score_is_ignored() -> None:
+    text = json.dumps([{"id": "t-aa", "rank": 1, "score": 0.9}, {"id": "t-bb", "rank": 2, "score": 0.4}])
+    assert scores(text) == [0.9, 0.4]
 
 
 @pytest.mark.parametrize(
@@ -257,5 +307,6 @@ def test_a_scale_is_applied_to_all_or_none(scale: str, data: st.DataObject) -> N
     given_ = [data.draw(numbers) for _ in IDS]
     if scale == "0-10" and max(given_) < 2:
         top = 1  # 0 and 1 are scores on the scale that was asked for
+    assume(scale != "0-10" or set(given_) != {1, 2})  # those are ranks
     text = json.dumps({"trajectories": [{"id": n, "score": write(v)} for n, v in zip(IDS, given_, strict=True)]})
     assert scores(text) == [round(v / top, 6) for v in given_]

@@ -88,7 +88,8 @@ async def test_an_answer_is_held_to_an_expression(store: Store, recorded: Record
 async def test_an_expression_that_takes_for_ever_is_no_value(store: Store, recorded: Recorded) -> None:
     run = await run_of(store, recorded, "a" * 40 + "!")
     part = check_rule("regex", r"^(?:(?:a|aa)+)+$", run)
-    assert part == RewardPart(None, "it could not be checked: the expression takes longer than 1 s on the answer")
+    why = "it could not be checked: the expression takes longer than 1 s on the answer"
+    assert part == RewardPart(None, why, undecided=True)
 
 
 HOPELESS = r"^(?:(?:a|aa)+)+$"
@@ -124,7 +125,8 @@ async def test_a_schemas_expressions_that_take_for_ever_are_no_value(
 ) -> None:
     monkeypatch.setattr("judge.rewards.rules.MATCH_TIMEOUT_S", 0.1)  # the one above takes the time that it may take
     part = check_rule("answer_schema", schema, await run_of(store, recorded, answer))
-    assert part == RewardPart(None, "it could not be checked: the expression takes longer than 0.1 s on the answer")
+    why = "it could not be checked: the expression takes longer than 0.1 s on the answer"
+    assert part == RewardPart(None, why, undecided=True)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ async def test_tools_that_must_and_must_not_be_called(store: Store, recorded: Re
 async def test_a_call_without_a_name_may_be_of_any_tool(store: Store, recorded: Recorded) -> None:
     run = await run_of(store, recorded, [calling("find_order", None)])
     assert check_rule("forbidden_tools", ["refund"], run) == RewardPart(
-        None, "it could not be checked: a tool call has no name"
+        None, "it could not be checked: a tool call has no name", undecided=True
     )
     assert broken("forbidden_tools", ["find_order"], run) == "it called find_order"
     assert broken("required_tools", ["find_order"], run) is None
@@ -216,6 +218,6 @@ async def test_tokens_that_nobody_counted_are_no_pass(store: Store, recorded: Re
     run = await run_of(store, recorded, "done")
     whole = replace(run, calls=[turn(run, "one"), turn(run, "two", usage=None)])
     assert check_rule("max_tokens", 100, whole) == RewardPart(
-        None, "it could not be checked: the tokens of 1 answers are not known"
+        None, "it could not be checked: the tokens of 1 answers are not known", undecided=True
     )
     assert broken("max_tokens", 9, whole) == "10 sampled tokens, at most 9"

@@ -49,6 +49,7 @@ FAULTS: dict[str, tuple[Behaviour, str]] = {
     "negative": (verdicts(lambda d: -3), "is -3, outside 0"),
     "booleans": (verdicts(lambda d: True), "is true, not a number"),
     "nan": (verdicts(lambda d: float("nan")), "not finite"),
+    "ranks": (verdicts(lambda d: 1 if d["messages"][-1]["content"] == "worth 0.9" else 2), "may be ranks"),
 }
 
 

@@ -20,6 +20,7 @@ from recorder.errors import NotFound
 from recorder.maintenance.deletion import delete_trajectory
 from recorder.queue import campaigns, claims
 from recorder.queue.campaigns import NewScenario
+from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.judging.records import load_prompts
 from recorder.queue.judging.rescoring import OF_SCORES
 from recorder.queue.judging.scores import list_scores, score_rewards
@@ -182,7 +183,12 @@ async def test_what_its_score_left_out_comes_back(store: Store, recorded: Record
 
 
 def test_the_reasons_that_lie_with_a_score_are_the_judges_and_the_trainers() -> None:
-    assert set(OF_SCORES) == {NEEDS_TWO, UntrainedChoice.ZERO_VARIANCE, UntrainedChoice.REWARD_MISSING}
+    assert set(OF_SCORES) == {
+        NEEDS_TWO,
+        GroupCode.CHECK_UNDECIDED,
+        UntrainedChoice.ZERO_VARIANCE,
+        UntrainedChoice.REWARD_MISSING,
+    }
 
 
 @pytest.mark.parametrize("purpose", [Purpose.TRAIN, Purpose.VAL])

@@ -16,6 +16,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from judge.llm.judge_model import JudgeAnswer, Messages
+from judge.rewards import rules
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring import worker as worker_module
 from judge.scoring.setup import open_judge_context
@@ -178,6 +179,86 @@ async def test_a_group_that_never_can_be_scored_is_left_out_with_the_reason(
     assert (await state(store, group_id)).reason == "ruler_needs_two"
     assert [entry.code for entry in await ledger.object_entries(store, "trajectory", member)] == ["ruler_needs_two"]
     assert server.requests == []
+
+
+SLOW = r"^(?:(?:a|aa)+)+$"
+AAA = "a" * 40 + "!"
+BY_CODE: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "rule": (
+        [
+            {"kind": "function", "function": "checks:right"},
+            {"kind": "rule", "rule": "regex", "value": SLOW, "effect": "penalty"},
+        ],
+        "regex: it could not be checked: the expression takes longer than 0.05 s",
+    ),
+    "function": ([{"kind": "function", "function": "checks:broken"}], "broken: RuntimeError: always"),
+    "range": ([{"kind": "function", "function": "checks:seven"}], "seven: 7.0 is outside 0 to 1"),
+    "rubric": ([{"kind": "rubric"}], "rubric: its scenario has no criteria"),
+}
+CODE = """
+def right(t):
+    return 1
+
+def broken(t):
+    raise RuntimeError("always")
+
+def seven(t):
+    return 7
+"""
+
+
+@pytest.mark.parametrize("kind", BY_CODE)
+async def test_a_check_that_is_never_decided_excludes_its_group_after_three_tries(
+    store: Store, recorded: Recorded, settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(rules, "MATCH_TIMEOUT_S", 0.05)
+    (tmp_path / "checks.py").write_text(CODE)
+    rewards, said = BY_CODE[kind]
+    group_id, (member, _) = await recorded.group("g", [AAA, AAA])
+    async with working(store, settings(model="", rewards=rewards, folder=tmp_path, backoff_s=0.01)):
+        await until(reaches(store, group_id, GroupState.LEFT_OUT))
+    assert (await state(store, group_id)).reason == "check_undecided"
+    entries = await ledger.object_entries(store, "group", group_id)
+    assert [entry.code for entry in entries] == ["check_undecided"] * 3
+    for entry in entries:
+        assert entry.detail is not None
+        assert f"cannot be decided on 2 of 2 trajectories: {said}" in entry.detail["detail"]["message"]
+    assert [entry.code for entry in await ledger.object_entries(store, "trajectory", member)] == ["check_undecided"]
+
+
+async def test_a_check_that_is_mended_in_time_scores_and_an_excluded_group_can_be_judged_again(
+    store: Store, recorded: Recorded, settings: Make, tmp_path: Path
+) -> None:
+    code = tmp_path / "checks.py"
+    code.write_text(CODE)
+    first, _ = await recorded.group("first", ["x", "y"])
+    by = {"model": "", "rewards": [{"kind": "function", "function": "checks:broken"}], "folder": tmp_path}
+    async with working(store, settings(**by, backoff_s=0.01)):
+        await until(reaches(store, first, GroupState.LEFT_OUT))
+    second, _ = await recorded.group("second", ["x", "y"])
+    async with working(store, settings(**by, backoff_s=30)):
+        await until(reaches(store, second, GroupState.UNSCORED))
+    code.write_text(CODE.replace('raise RuntimeError("always")', "return 1"))
+    for group_id in (first, second):
+        await rescoring.request_rescore(Project(store, PROJECT), group_id, by="me", why="mended")
+    async with working(store, settings(**by)):
+        await until(reaches(store, first, GroupState.SCORED))
+        await until(reaches(store, second, GroupState.SCORED))
+
+
+async def test_a_held_part_is_waited_for_however_often_code_cannot_decide_it(
+    store: Store, recorded: Recorded, settings: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    held = [{"kind": "function", "function": "checks:broken", "missing": "hold"}]
+    group_id, _ = await recorded.group("g", ["x", "y"])
+
+    async def tried_often() -> bool:
+        return int((await state(store, group_id)).tries) >= 5
+
+    async with working(store, settings(model="", rewards=held, folder=tmp_path, backoff_s=0.01, backoff_max_s=0.01)):
+        await until(tried_often)
+    assert (await state(store, group_id)).reason == "parts_missing"
 
 
 async def test_groups_with_one_usable_member_never_reach_the_judge(

@@ -11,7 +11,7 @@ import pytest
 from recorder.errors import LeaseLost
 from recorder.maintenance.sweep import BATCH, STALE_CALL_S, SweepReport, next_due_query, seconds_until_due, sweep
 from recorder.messages.calls import Address, RecordedCall
-from recorder.queue import attempts, campaigns, claims
+from recorder.queue import attempts, campaigns, claims, leases
 from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import NewScenario
 from recorder.settings import RecorderSettings
@@ -230,6 +230,17 @@ async def test_a_call_of_a_dead_proxy_is_errored_at_last(rows: Rows) -> None:
     assert (row["state"], row["error"]) == ("errored", "the proxy that served this call died before it ended")
     assert row["finished_at"] is not None
     assert await rows.state(calls, alive) == "open"
+
+
+async def test_a_call_of_a_proxy_that_is_only_late_stays_open(rows: Rows) -> None:
+    project, here = Project(rows.store, PROJECT), leases.holder_name()  # this process
+    trajectory = await rows.trajectory(await rows.group())
+    for owner in (here, "elsewhere:1:x"):
+        assert await leases.acquire_lease(project, leases.PROXY + owner, owner, -1)
+    late, lost = [await rows.call(trajectory, state="open", process=owner) for owner in (here, "elsewhere:1:x")]
+    assert await swept(rows) == SweepReport(calls_errored=1)
+    assert [await rows.state(calls, one) for one in (late, lost)] == ["open", "errored"]
+    assert await swept(rows) == SweepReport()
 
 
 async def test_attempts_of_dead_runners_and_closed_groups_are_abandoned(rows: Rows) -> None:

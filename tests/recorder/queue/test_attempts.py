@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+
+import psutil
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from recorder.errors import Conflict, InvalidId, LeaseLost, NotFound
-from recorder.queue import attempts, campaigns
+from recorder.queue import attempts, campaigns, leases
 from recorder.queue.attempts import AttemptEnd, AttemptView, NewAttempt
 from recorder.queue.campaigns import CampaignView, NewScenario
 from recorder.queue.groups.closure import close_group, close_trajectory
@@ -187,6 +194,55 @@ async def test_a_runner_that_lost_its_lease_changes_nothing(rows: Rows) -> None:
         await attempts.finish_attempt(rows.store, attempt, DONE)
     assert await rows.state(trajectories, attempt.trajectory_id) == "abandoned"
     assert await pending(rows) == [(1, "g-order-0-0~1"), (0, "g-order-0-1")]
+
+
+async def hold(rows: Rows, campaign: CampaignView, owner: str) -> leases.Lease:
+    """The campaign's lease, that has expired."""
+    lease = await leases.acquire_lease(Project(rows.store, PROJECT), campaigns.lease_name(campaign.id), owner, -1)
+    assert lease is not None
+    return lease
+
+
+async def test_a_runner_that_is_only_late_keeps_its_attempts(rows: Rows) -> None:
+    campaign, owner = await plan(rows), leases.holder_name()  # this process
+    lease = await hold(rows, campaign, owner)
+    late, later = await claim(rows, campaign, owner, -1), await claim(rows, campaign, owner, -1)
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 0
+    async with rows.store.read() as conn:
+        assert (await conn.execute(select(table.c.id).where(table.c.lease_expires_at <= now()))).all() == []
+    await rows.call(late.trajectory_id)
+    await attempts.finish_attempt(rows.store, late, DONE)
+    assert await rows.state(trajectories, late.trajectory_id) == "completed"
+    await leases.release_lease(rows.store, lease)  # the process goes on with something else
+    await attempts.renew_attempts(rows.store, campaign.id, owner, -1)
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 1
+    assert await rows.state(trajectories, later.trajectory_id) == "abandoned"
+
+
+@pytest.mark.parametrize("how", ["ended", "zombie", "elsewhere", "same id later", "no name"])
+async def test_a_runner_that_is_gone_loses_its_attempts(rows: Rows, how: str) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    if how != "zombie":
+        ended.wait()
+    while how == "zombie" and psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
+        await asyncio.sleep(0.01)
+    here, own = socket.gethostname(), os.getpid()
+    owner = {
+        "ended": f"{here}:{ended.pid}:x",
+        "zombie": f"{here}:{ended.pid}:x",
+        "elsewhere": f"{here}x:{own}:x",
+        "same id later": f"{here}:{own}:x",
+        "no name": "runner",
+    }[how]
+    campaign = await plan(rows)
+    await hold(rows, campaign, owner)
+    attempt = await claim(rows, campaign, owner, -1)
+    if how == "same id later":
+        long_ago = psutil.Process().create_time() - 60
+        async with rows.store.write() as conn:
+            await conn.execute(update(table).where(table.c.id == attempt.id).values(started_at=long_ago))
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 1
+    ended.wait()
 
 
 async def test_a_resumed_campaign_runs_again_what_its_dead_runner_held(rows: Rows) -> None:

@@ -51,6 +51,52 @@ def rising(start: float, by: float, count: int) -> list[float]:
     return [start + by * n for n in range(count)]
 
 
+def attempted(number: int, wins: Sequence[int], *, fresh: bool = False, measure: str = "reward") -> StepDone:
+    """A step of eight attempts at each scenario, of which so many succeed; `fresh`: no other step has its scenarios."""
+    shares = {f"{number if fresh else 's'}.{n}": won / 8 for n, won in enumerate(wins)}
+    scenarios = {name: (8, share, (share * (1 - share)) ** 0.5) for name, share in shares.items()}
+    mean = sum(shares.values()) / len(shares)
+    return replace(step(number, mean), sampled_by=f"v@{number - 1}", scenarios=scenarios, scenario_measure=measure)
+
+
+GOOD, BAD = (7, 5, 8, 6, 7, 5, 6, 5), (2, 1, 3, 1, 2, 0, 2, 2)
+
+
+# --- a policy that gets worse
+
+
+def test_a_policy_that_is_ruined_pauses_though_nothing_validates() -> None:
+    done = [*(attempted(n, GOOD) for n in range(1, 5)), attempted(5, BAD)]
+    assert ever(done) == {"reward_fall": 5}
+    found = said(done)["reward_fall"]
+    assert (found.then, found.step) == ("pause", 5)
+    assert found.detail.startswith("the mean reward fell from 0.766 to 0.203 (by 0.56, 95 % interval 0.4")
+    assert found.detail.endswith(
+        "8 scenarios of the newest step beside their own earlier attempts; sampled by v@4, before by v@3"
+    )
+    assert found.figures["before"] == pytest.approx(0.766, abs=0.001)
+
+
+def test_with_new_scenarios_in_each_step_three_steps_are_compared_with_three() -> None:
+    done = [attempted(n, GOOD if n < 5 else BAD, fresh=True) for n in range(1, 9)]
+    at = ever(done)["reward_fall"]
+    assert 5 <= at <= 7
+    assert "beside those of the steps before" in said(done[:at])["reward_fall"].detail
+
+
+def test_what_the_draw_of_scenarios_does_is_no_fall() -> None:
+    high, low = (8, 0, 8, 8, 1, 0, 8, 1), (0, 8, 0, 1, 0, 0, 2, 1)
+    assert ever([attempted(n, low if n % 2 else high, fresh=True) for n in range(1, 20)]) == {}
+
+
+def test_where_a_judge_compares_it_is_the_share_of_successes_that_falls() -> None:
+    done = [attempted(n, GOOD if n < 5 else BAD, measure="success") for n in range(1, 6)]
+    assert said(done)["reward_fall"].detail.startswith("the share of successes fell from 0.766 to 0.203")
+    mixed = [*(attempted(n, GOOD) for n in range(1, 5)), attempted(5, BAD, measure="success")]
+    assert ever(mixed) == {}  # rewards and successes do not compare
+    assert ever([replace(one, scenarios={}) for one in done]) == {}  # of older programs
+
+
 # --- validation beside reward
 
 
@@ -206,7 +252,7 @@ def test_a_rule_takes_its_threshold_and_its_consequence_from_the_settings() -> N
 
 def test_every_rule_has_defaults_and_only_known_ones_can_be_set() -> None:
     assert set(RULES) == set(get_args(RuleName))
-    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking"]
+    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking", "reward_fall"]
     check = TypeAdapter(dict[RuleName, HealthSettings])
     assert check.validate_python({"kl_engine": {"at": 0.1}})["kl_engine"].then is None
     wrong: list[dict[str, object]] = [

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from judge.settings import JudgeSettings
 from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.registry import keys, versions
@@ -507,3 +508,74 @@ async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
     ]
     assert lines[-1] == {"event": "campaign_ended", **asdict(told.events[-1])}
     assert (lines[-1]["attempts_before"], lines[-1]["attempts_after"]) == (3, 3)
+
+
+CHECKS = """
+def broken(trajectory):
+    raise RuntimeError("no answer key")
+"""
+BY_CODE = [{"text": "answers", "check": {"rule": "regex", "value": "^answer"}}]
+BROKEN = [{"id": "key", "text": "as the key has it", "check": "checks:broken"}]
+
+
+def judged_by_checks(folder: Path, rubrics: Callable[[int], Any]) -> Script:
+    """The user's folder with rubrics that code decides, and a script whose judge is Hone's own."""
+    lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    lines = [line | {"rubric": rubrics(number)} for number, line in enumerate(lines)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "checks.py").write_text(CHECKS)
+    judge = JudgeSettings.model_validate({"rewards": [{"kind": "rubric"}], "folder": folder, "backoff_s": 0.01})
+    return Script(judge=False, worker=judge, skill=lambda number: 0.5)
+
+
+def unvalidated(user: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {key: value for key, value in user.items() if key != "val_scenarios"} | more
+
+
+async def test_a_group_whose_check_cannot_be_decided_is_excluded_and_the_campaign_goes_on(
+    user: dict[str, Any], told: RecordedProgress, ring_of: RingOf
+) -> None:
+    script = judged_by_checks(user["cwd"], lambda number: BY_CODE if number else BROKEN)
+    async with ring_of(script) as ring:
+        ended = await ring.train(unvalidated(user, steps=2), told)  # one pass over four scenarios
+        (excluded,) = await rows(ring.store, groups, groups.c.state == "left_out")
+    assert (ended.reason, ended.steps, excluded.reason) == ("steps", 2, "check_undecided")
+    assert [step.undecided for step in told.steps()] == ["", ""]
+    warned = [warning for warning in told.warnings() if "'train-0'" in warning]
+    assert warned
+    assert len(warned) <= 3
+    assert "rubric: criterion key: checks:broken: RuntimeError: no answer key" in warned[-1]
+    assert [warning.rpartition("; ")[2] for warning in warned[-1:]] == [
+        "it is excluded, and the campaign goes on without it"
+    ]
+
+
+async def test_a_step_of_which_nothing_can_be_decided_pauses_and_the_mended_check_resumes_it(
+    user: dict[str, Any], told: RecordedProgress, ring_of: RingOf
+) -> None:
+    script = judged_by_checks(user["cwd"], lambda number: BROKEN)
+    given = unvalidated(user, steps=2, name="mine", max_rejected=1)
+    async with ring_of(script) as ring:
+        ended = await ring.train(given, told)
+        assert (ended.reason, ended.steps) == ("paused", 1)
+        assert "all 2 groups were excluded" in ended.detail
+        assert (
+            "check_undecided: a check cannot be decided on 4 of 4 trajectories: rubric: criterion key" in ended.detail
+        )
+        (step,) = told.steps()
+        assert not step.failed
+        assert "hone score --all --campaign mine" in told.warnings()[-1]
+        assert "hone train --resume mine" in told.warnings()[-1]
+        again = RecordedProgress()
+        assert (await ring.train(given, again)).reason == "paused"  # the next step is no better
+        assert [step.step for step in again.steps()] == [2]
+
+
+async def test_a_validation_whose_checks_cannot_be_decided_does_not_hold_the_campaign_up(
+    user: dict[str, Any], told: RecordedProgress, ring_of: RingOf
+) -> None:
+    script = judged_by_checks(user["cwd"], lambda number: BY_CODE)  # the validation's scenarios have no criteria
+    async with ring_of(script) as ring:
+        ended = await ring.train(user | {"steps": 1}, told)
+    assert (ended.reason, ended.steps) == ("steps", 1)
+    assert [one.attempts for one in told.validations()] == [0, 0]

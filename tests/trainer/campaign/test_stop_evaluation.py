@@ -19,8 +19,21 @@ from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChang
 from recorder.views.campaigns.history import read_history
 from tests.recorder.score_rows import stored_score
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes, run_campaign
-from trainer.campaign.stop_evaluation import changed_recipe, changed_settings, most_gained_attempts
+from tests.trainer.ring import (
+    PROJECT,
+    RecordedProgress,
+    Ring,
+    Script,
+    ledger_codes,
+    run_campaign,
+    write_user_folder,
+)
+from trainer.campaign.stop_evaluation import (
+    changed_recipe,
+    changed_settings,
+    lowest_attempts,
+    most_gained_attempts,
+)
 from trainer.errors import CampaignError
 
 CODE = {"kind": "function", "function": "mine:check"}
@@ -80,6 +93,36 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     assert (await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@4")).parent_id == best.id
     codes = await ledger_codes(ring.store, campaign.id)
     assert [codes.count(code) for code in ("begun", "step", "change", "ended")] == [2, 5, 2, 2]
+
+
+def test_what_is_shown_of_a_fall_are_the_lowest_rewards() -> None:
+    one = score(("a", "reward", 0.9, None), ("b", "reward", 0.1, None))
+    other = score(("c", "reward", 0.0, None), ("d", "reward", 0.2, None), ("e", "reward", None, None))
+    assert [evidence["trajectory"] for evidence in lowest_attempts([one, other])] == ["c", "b", "d"]
+    assert lowest_attempts([]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["reward", "success"])
+async def test_a_policy_that_is_ruined_pauses_the_campaign_without_any_validation(
+    data: Path, tmp_path: Path, told: RecordedProgress, ring_of: RingOf, by: str
+) -> None:
+    ruler = JudgeSettings(model="openai/judge")
+    script = Script(skill=lambda number: 0.25 if number >= 2 else 0.75)
+    given = write_user_folder(tmp_path / "many", train=8) | {"steps": 9, "scenarios_per_step": 8, "val_scenarios": None}
+    if by == "success":  # a ranking says nothing of versions
+        script.judge, script.worker, given = False, ruler, given | {"success": "my_agent:solved"}
+    async with ring_of(script) as ring:
+        ended = await ring.train(given | {"name": "mine"}, told, **({"judge": ruler} if by == "success" else {}))
+        (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
+        (alarm,) = (await read_history(ring.store, campaign)).alarms
+    assert (ended.reason, campaign.state, campaign.reason) == ("paused", CampaignState.STOPPED, "paused")
+    assert ended.steps == 3  # the first step of helpdesk@2's attempts
+    what = "the mean reward" if by == "reward" else "the share of successes"
+    assert alarm.detail.startswith(f"{what} fell from 0.750 to 0.250 (by 0.50, ")
+    assert alarm.detail.endswith("sampled by helpdesk@2, before by helpdesk@1")
+    assert [one["reward"] for one in alarm.evidence] == [0.0] * 3
+    assert "lower trainer.lr, and resume with `hone train --resume mine`" in told.warnings()[-1]
 
 
 @pytest.mark.slow

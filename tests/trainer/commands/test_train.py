@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select, update
 
 from proxy.cli import cli
 from recorder.commands.context import Context
+from recorder.maintenance.sweep import sweep
 from recorder.queue import campaigns
+from recorder.queue.attempts import list_expired
+from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
 from recorder.store.database import Project
+from recorder.store.schema import attempts
 from recorder.views.campaigns.events import CampaignEnded
 from tests.proxy import hone_command
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
@@ -77,6 +82,34 @@ async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     assert err.endswith("stopped; repeat the command to continue from here\n")
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
+
+
+@pytest.mark.slow
+async def test_a_program_that_gets_no_processor_keeps_its_attempts(
+    ring: Ring, script: Script, user: dict[str, Any], tmp_path: Path, tiny_base: Path
+) -> None:
+    (tmp_path / "hone.toml").write_text(f'[trainer]\nbase = "{tiny_base}"\n[campaign]\nlease_s = 1.5\n')
+    script.hold, script.hold_after = asyncio.Event(), 2
+    process = train(ring, tmp_path, "--name", "mine")
+    await ring.reached_hold.wait()
+    process.send_signal(signal.SIGSTOP)
+    expired = select(attempts.c.id).where(*list_expired(PROJECT))
+
+    async def leases_ran_out() -> bool:
+        async with ring.store.read() as conn:
+            return len((await conn.execute(expired)).all()) > 0
+
+    async with asyncio.timeout(60):
+        while not await leases_ran_out():
+            await asyncio.sleep(0.05)
+    report = await sweep(Project(ring.store, PROJECT), RecorderSettings())
+    assert (report.attempts_abandoned, await leases_ran_out()) == (0, False)
+    process.kill()
+    await asyncio.to_thread(process.communicate)
+    async with ring.store.write() as conn:
+        await conn.execute(update(attempts).where(attempts.c.state == "running").values(lease_expires_at=0))
+    report = await sweep(Project(ring.store, PROJECT), RecorderSettings())
+    assert report.attempts_abandoned > 0
 
 
 @pytest.mark.slow

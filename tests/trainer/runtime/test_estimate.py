@@ -79,6 +79,21 @@ def test_a_judge_that_is_not_set_is_noted_where_it_would_be_asked(folder: Path) 
     assert missing not in as_json()["notes"]
 
 
+def test_ruler_without_a_judge_is_refused_before_anything_starts(folder: Path) -> None:
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', 'rewards = [{ kind = "ruler" }]'))
+    before = what_lies_in(folder)
+    result = CliRunner().invoke(cli, ["train"])
+    assert result.exit_code == 2
+    assert "the reward of kind ruler needs a judge model" in result.output
+    assert what_lies_in(folder) == before
+
+
+def test_columns_that_are_nearly_criteria_are_noted(folder: Path) -> None:
+    table = [{"prompt": "p", "rubric - 1. criterion": "x", "Rubric - 2. Criterion": "y"}]
+    (folder / "tasks.jsonl").write_text(json.dumps(table))
+    assert "the column 'Rubric - 2. Criterion' (1 task at " in as_json()["notes"][1]
+
+
 def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> None:
     before = what_lies_in(folder)
     found = as_json()

@@ -23,12 +23,16 @@ from recorder.messages.calls import (
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.claims import GroupClaim
 from recorder.queue.groups import lookup
-from recorder.registry import alias_moves, versions
+from recorder.registry import alias_moves, aliases, moves, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
+from recorder.stats.falls import ScenarioFigure
 from recorder.store.database import Project
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
+from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stages import LoopSettings
+from recorder.views.versions.live_rewards import live_rounds
 from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
 from trainer.errors import StepFailed
@@ -46,8 +50,17 @@ async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
         yield running
 
 
-async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: Purpose = Purpose.TRAIN) -> str:
-    """A scored group of live runs."""
+async def live_group(
+    ring: Ring,
+    name: str,
+    rewards: Sequence[float],
+    purpose: Purpose = Purpose.TRAIN,
+    version: str | None = None,
+    *,
+    absolute: bool = False,
+) -> str:
+    """A scored group of live runs, that a version (by its id, default: the first) sampled."""
+    version = version or ring.alias.live_version_id
     group_id = None
     members: list[str] = []
     for number in range(len(rewards)):
@@ -57,11 +70,11 @@ async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: P
             "chat", "/v1/chat/completions", ALIAS, False, messages, None, None, {}, new_id("b").encode()[-16:],
             SamplingParameters(),
         )  # fmt: skip
-        ref = await ring.recorder.trajectory_at(PROJECT, ring.alias.id, address, request, ring.alias.live_version_id)
+        ref = await ring.recorder.trajectory_at(PROJECT, ring.alias.id, address, request, version)
         said = SampledChoice(0, {"role": "assistant", "content": f"{number}"}, [4], [-0.1], "stop")
         now = time.time()
         turn = RecordedCall(new_id("call"), PROJECT, address, Attribution("path", Confidence.STATED, ref), request,
-                    CallState.COMPLETE, ring.alias.id, ring.alias.live_version_id, None, [1, 2], [said], None, None,
+                    CallState.COMPLETE, ring.alias.id, version, None, [1, 2], [said], None, None,
                     200, None, now, now, now)  # fmt: skip
         await ring.recorder.commit(turn)
         group_id = ref.group_id
@@ -69,15 +82,15 @@ async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: P
     assert group_id is not None
     claim = await claims.claim_one_for_judging(ring.store, group_id, "judge", 60)
     assert claim is not None
-    await score(ring, claim, dict(zip(members, rewards, strict=True)))
+    await score(ring, claim, dict(zip(members, rewards, strict=True)), absolute=absolute)
     return group_id
 
 
-async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> None:
+async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float], *, absolute: bool = False) -> None:
     from recorder.queue.judging.scores import NewPart, record_score
 
     parts = [NewPart(member, "reward", value) for member, value in rewards.items()]
-    await record_score(ring.store, claim, new_score("recipe", parts=parts))
+    await record_score(ring.store, claim, new_score("recipe", parts=parts, absolute=absolute))
 
 
 @asynccontextmanager
@@ -151,6 +164,77 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
         await until(lambda: done(told, 2))
     second = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
     assert second.parent_id == version.id
+
+
+async def fallen(ring: Ring, told: RecordedProgress, *, absolute: bool = True) -> str:
+    """Twelve tasks of version 0 and a step, then twelve of version 1, that does badly; its id."""
+    for number in range(12):
+        await live_group(ring, f"good-{number}", [1.0, 0.9], absolute=absolute)
+    await until(lambda: done(told, 1))
+    version = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
+    await until(lambda: is_live(ring, version.id))
+    for number in range(12):
+        await live_group(ring, f"bad-{number}", [0.1, 0.0], version=version.id, absolute=absolute)
+    return version.id
+
+
+async def is_live(ring: Ring, version_id: str) -> bool:
+    return (await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)).live_version_id == version_id
+
+
+FELL = (
+    f"Learning waits for a decision on {ALIAS}@1: the mean reward fell from 0.950 to 0.050 (by 0.90, 95 % interval "
+    "0.90 to 0.90): 12 tasks of the newest version beside those of the versions before. `hone rollback` takes it back, "
+    f"`hone promote {ALIAS}@1` keeps it."
+)
+
+
+async def test_no_step_begins_after_a_version_that_earns_less_until_it_is_decided(ring: Ring) -> None:
+    told, trainer = RecordedProgress(), ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, min_groups=12, max_groups=12):
+        version_id = await fallen(ring, told)
+        await until(lambda: said(told, FELL))
+        assert len(told.steps()) == 1
+        (stage,) = [
+            one for one in await read_stages(Project(ring.store, PROJECT), LoopSettings()) if one.alias == ALIAS
+        ]
+        assert (stage.code, stage.text) == ("reward_fall", FELL)
+        await alias_moves.set_live(ring.store, ring.alias.id, version_id, why="promote", who="me", reason="it is well")
+        await until(lambda: done(told, 2))
+    listed = await moves.list_moves(Project(ring.store, PROJECT), version_ids=[version_id])
+    assert [(move.move, move.who) for move in listed][:2] == [("kept", "me"), ("reward_fall", "learner")]
+    assert listed[1].figures["now"] == pytest.approx(0.05)
+    second = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
+    await until(lambda: is_live(ring, second.id))
+    alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
+    assert await live_rounds(ring.store, alias) == []  # nothing of the newest yet
+    for number in range(12):
+        await live_group(ring, f"more-{number}", [0.1, 0.0], version=second.id, absolute=True)
+    assert len(await live_rounds(ring.store, alias)) == 2  # what was kept is what later ones are compared with
+
+
+async def test_a_rollback_decides_a_fall_too(ring: Ring) -> None:
+    told, trainer = RecordedProgress(), ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, min_groups=12, max_groups=12):
+        await fallen(ring, told)
+        await until(lambda: said(told, FELL))
+        await alias_moves.rollback(ring.store, ring.alias.id)
+        await until(lambda: done(told, 2))
+
+
+async def test_rewards_of_a_ranking_show_no_fall(ring: Ring) -> None:
+    told, trainer = RecordedProgress(), ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, min_groups=12, max_groups=12):
+        await fallen(ring, told, absolute=False)
+        await until(lambda: done(told, 2))
+
+
+async def test_a_task_is_compared_with_its_own_earlier_trajectories(ring: Ring) -> None:
+    for number in range(4):
+        await live_group(ring, f"task-{number}", [1.0, 0.0], absolute=True)
+    (found,) = await live_rounds(ring.store, ring.alias)
+    assert list(found.values()) == [ScenarioFigure(2, 0.5, 0.5)] * 4
+    assert len(found) == 4
 
 
 async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:

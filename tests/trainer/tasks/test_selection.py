@@ -156,6 +156,19 @@ def test_a_file_is_told_part_by_part() -> None:
     assert shown[1].split() == ["train", "40", "1", "1", "0"]
 
 
+def test_columns_that_are_nearly_criteria_are_named(folder: Path) -> None:
+    row = {"prompt": "p", "rubric - 1. criterion": "x", "Rubric - 2. Criterion": "y", "rubric - 1. weight": 3}
+    (folder / "table.json").write_text(json.dumps([row]))
+    told = json.loads(hone("check", "table.json", "--json").stdout)["ignored_columns"]
+    assert [(one["name"], one["tasks"], one["place"], one["meant"]) for one in told] == [
+        ("Rubric - 2. Criterion", 1, "table.json, line 1", "rubric - 2. criterion"),
+        ("rubric - 1. weight", 1, "table.json, line 1", ""),
+    ]
+    shown = hone("check", "table.json").stdout.splitlines()
+    assert [line.split("'")[1] for line in shown[2:]] == ["Rubric - 2. Criterion", "rubric - 1. weight"]
+    assert all("is not read" in line for line in shown[2:])
+
+
 def test_without_a_subcommand_the_settings_own_lists_are_told(folder: Path) -> None:
     nothing = hone()
     assert nothing.exit_code == 2

@@ -1,4 +1,4 @@
-"""Tables of prompts with criteria, and criteria in scenario lines: what is taken, and what is refused where."""
+"""Tables of prompts with criteria, and criteria in scenario lines: what is taken, named, and refused where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ScenariosInvalid
-from trainer.tasks.scenarios import Scenario, parse_scenarios, read_scenarios
+from trainer.tasks.scenarios import IgnoredColumn, Scenario, ignored_columns, parse_scenarios, read_scenarios
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
     lambda t: t == t.strip() != ""
@@ -76,6 +76,41 @@ def test_criteria_come_in_the_order_of_their_numbers_however_the_table_is_writte
 def test_a_table_without_ids_counts_its_tasks() -> None:
     row = '{"prompt": "a", "rubric - 1. criterion": "b"}'
     assert [task.id for task in parse_scenarios([row.encode(), b"", row.encode()], "f")] == ["task-1", "task-2"]
+
+
+NEARLY = {
+    "Rubric - 2. Criterion": "rubric - 2. criterion",
+    "rubric - 3 criterion": "rubric - 3. criterion",
+    "rubric – 4. criterion": "rubric - 4. criterion",
+    "rubric_5_criterion": "rubric - 5. criterion",
+    "rubrik - 06. criteria": "rubric - 6. criterion",
+    "rubric - criterion": "rubric - 1. criterion",
+    "criterion 7": "",
+    "rubric - 1. weight": "",
+    "Weights": "",
+    "rubric": "",
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_column_that_looks_like_a_criterion_and_is_none_is_named(name: str) -> None:
+    good = {"prompt": "x", "rubric - 1. criterion": "y", "domain": "law", "task_id": "a"}
+    rows = [good, good | {name: "z", "task_id": "b"}, good | {"task_id": "c", name: "z"}, good | {name: None}]
+    found = ignored_columns(parse_scenarios([json.dumps(row).encode() for row in rows[:3]], "f"))
+    assert found == [IgnoredColumn(name, 2, "f, line 2", NEARLY[name])]
+    assert repr(name) in str(found[0])
+    assert (f"is named {NEARLY[name]!r}" in str(found[0])) == bool(NEARLY[name])
+    assert not ignored_columns(parse_scenarios([json.dumps(rows[3] | {"task_id": "d"}).encode()], "f"))
+
+
+def test_columns_that_are_read_or_unlike_criteria_are_not_named() -> None:
+    row = {"prompt": "x", "rubric-1.criterion": "y", "rubric - 2. criterion": " ", "task_id": 7, "domain": "law"}
+    assert ignored_columns(parse_scenarios([json.dumps(row).encode()], "f")) == []
+
+
+def test_a_task_without_a_criterion_names_those_that_are_nearly_one() -> None:
+    said = refusal('{"prompt": "x", "Rubric - 1. Criterion": "y"}')
+    assert said.endswith("""it has no criterion: write "rubric - 1. criterion": "…", not 'Rubric - 1. Criterion'""")
 
 
 @pytest.mark.parametrize(

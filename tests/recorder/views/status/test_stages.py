@@ -253,6 +253,15 @@ def test_no_step_is_promised_while_a_version_is_not_decided() -> None:
     )
 
 
+def test_no_step_is_promised_while_nobody_has_decided_about_a_fall() -> None:
+    assert told(scored(9, fallen=("demo@3", "the mean reward fell"))) == (
+        "waiting",
+        "reward_fall",
+        "Learning waits for a decision on demo@3: the mean reward fell. `hone rollback` takes it back, `hone promote "
+        "demo@3` keeps it.",
+    )
+
+
 def test_a_campaign_a_running_step_and_a_missing_baseline_are_told() -> None:
     text = "Learning waits for campaign 'orders' to end: it trains 'demo' now."
     assert told(scored(9, campaign="orders")) == ("waiting", "campaign", text)
