@@ -153,17 +153,28 @@ def _of_judges(figures: ProjectFigures) -> Iterator[Metric]:
     yield from (agree, drift)
 
 
+def _of_rewards(figures: ProjectFigures) -> Iterator[Metric]:
+    of_version = ["alias", "version"]
+    mean = GaugeMetricFamily(
+        "hone_reward_mean", "Mean reward of the newest trajectories that a version sampled.", labels=of_version
+    )
+    number = GaugeMetricFamily(
+        "hone_rewarded_trajectories", "The number of trajectories in hone_reward_mean.", labels=of_version
+    )
+    relative = GaugeMetricFamily(
+        "hone_reward_relative",
+        "1: a judge's ranking has a part in hone_reward_mean, so do not compare versions by it.",
+        labels=of_version,
+    )
+    for one in figures.rewards:
+        mean.add_metric([one.alias, one.version], one.mean)
+        number.add_metric([one.alias, one.version], one.trajectories)
+        relative.add_metric([one.alias, one.version], float(one.relative))
+    yield from (mean, number, relative)
+
+
 def _of_learning(figures: ProjectFigures) -> Iterator[Metric]:
-    reward = GaugeMetricFamily(
-        "hone_reward_mean", "Mean reward of the newest trajectories.", labels=["alias", "version"]
-    )
-    rewarded = GaugeMetricFamily(
-        "hone_rewarded_trajectories", "The number of trajectories in hone_reward_mean.", labels=["alias", "version"]
-    )
-    for of in figures.rewards:
-        reward.add_metric([of.alias, of.version], of.mean)
-        rewarded.add_metric([of.alias, of.version], of.trajectories)
-    yield from (reward, rewarded)
+    yield from _of_rewards(figures)
     steps = GaugeMetricFamily("hone_steps", "Steps by state.", labels=["alias", "state"])
     for step in figures.steps:
         for state, count in step.counts.items():

@@ -42,7 +42,6 @@ from proxy.api.mcp_answers import (
     TrajectoryList,
     Transcript,
     VersionPage,
-    VersionSummary,
     build_group_page,
     build_transcript,
     describe_move,
@@ -63,6 +62,7 @@ from recorder.views.lists.groups import current_score_of, list_groups
 from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.review.queue import QueueRequest, load_queue
 from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory
+from recorder.views.versions.rewards import load_rewards
 
 PATH: Final = "/hone/mcp"
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -206,16 +206,18 @@ class HoneMcp:
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0
     ) -> VersionPage:
-        """List the versions of one alias or of all, newest first, and which are in service. Needs the scope `read`."""
-        hone = self._for(context, KeyScope.READ)
-        summaries: list[VersionSummary] = []
-        for one in await get_aliases(hone.project):
-            if alias in (None, one.name):
-                listed = await list_versions(hone.project.store, one.id)
-                summaries += [summarize_version(v, one.live_version_id, one.canary_version_id) for v in listed]
-        summaries.sort(key=lambda v: v.created_at, reverse=True)
-        page = summaries[offset : offset + limit + 1]
-        return VersionPage(versions=page[:limit], next=next_page(page, limit, offset))
+        """List the versions of one alias or of all, newest first: which are in service, and the mean reward of the
+        trajectories that each sampled. Needs the scope `read`.
+        """
+        store = self._for(context, KeyScope.READ).project.store
+        aliases = [one for one in await get_aliases(self._hone.project) if alias in (None, one.name)]
+        listed = [(version, one) for one in aliases for version in await list_versions(store, one.id)]
+        listed.sort(key=lambda pair: pair[0].created_at, reverse=True)
+        page = listed[offset : offset + limit + 1]
+        async with store.read() as conn:
+            rewards = await load_rewards(conn, [version.id for version, _ in page[:limit]])
+        summaries = [summarize_version(version, one, rewards.get(version.id)) for version, one in page[:limit]]
+        return VersionPage(versions=summaries, next=next_page(page, limit, offset))
 
     # --- feedback and versions
 

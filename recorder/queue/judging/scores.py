@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -331,6 +331,14 @@ async def score_rewards(store: Store, score_id: str) -> dict[str, float | None]:
     )
     async with store.read() as conn:
         return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+def is_ranked() -> ColumnElement[bool]:
+    """Return whether a judge's ranking has a part in a score's rewards: they mean something within its group only.
+
+    A score of checks has no prompt hash. A ranking that was only measured, with weight 0, leaves the rewards absolute.
+    """
+    return and_(scores.c.prompt_hash.is_not(None), ~scores.c.absolute)
 
 
 def part_rewards(parts: Iterable[NewPart]) -> dict[str, float | None]:

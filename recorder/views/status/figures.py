@@ -30,9 +30,11 @@ from recorder.store.statement import equals_literal
 from recorder.views.status.events import detail_text
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
 from recorder.views.status.stage_facts import GroupForecast, forecast_groups
+from recorder.views.versions.rewards import VersionReward, load_rewards
 
 RATE_S: Final = 60.0
-NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone
+NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups only
+REWARDED_VERSIONS: Final = 50  # of an alias, the newest; older ones have their reward on the pages of versions
 _TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second one reverts one of the first
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
@@ -44,16 +46,6 @@ class JudgeSpending:
     groups: int
     tokens: int
     cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class VersionReward:
-    """The mean reward of the trajectories that a version sampled, without rewards that no judge or function gave."""
-
-    alias: str
-    version: str
-    trajectories: int
-    mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +179,7 @@ def add_cross_checks(judged: JudgeSpending, other: CrossCheckCost) -> JudgeSpend
 
 def _newest_groups(project_id: str) -> Subquery:
     scored = (groups.c.project_id == project_id, groups.c.current_score_id.is_not(None))
-    newest = select(groups.c.id, groups.c.current_score_id, groups.c.version_id).where(*scored)
+    newest = select(groups.c.id, groups.c.current_score_id).where(*scored)
     return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
 
 
@@ -212,21 +204,12 @@ async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[Mis
 
 
 async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward]:
-    newest_groups = _newest_groups(project_id)
-    by = func.coalesce(trajectories.c.version_id, newest_groups.c.version_id)
-    query = (
-        select(aliases.c.name, versions.c.number, func.count(), func.avg(score_parts.c.value))
-        .select_from(newest_groups)
-        .join(score_parts, score_parts.c.score_id == newest_groups.c.current_score_id)
-        .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
-        .join(versions, versions.c.id == by)
-        .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
-        .group_by(aliases.c.name, versions.c.number)
-        .order_by(aliases.c.name, versions.c.number)
-    )
-    rows = await conn.execute(query)
-    return [VersionReward(alias, f"{alias}@{number}", int(runs), float(mean)) for alias, number, runs, mean in rows]
+    """Return the rewards of each alias's newest versions and of the live ones, by alias and number."""
+    place = func.row_number().over(partition_by=versions.c.alias_id, order_by=versions.c.number.desc()).label("place")
+    numbered = select(versions.c.id, versions.c.state, place).where(versions.c.project_id == project_id).subquery()
+    shown = (numbered.c.place <= REWARDED_VERSIONS) | (numbered.c.state == VersionState.LIVE)
+    ids = (await conn.execute(select(numbered.c.id).where(shown))).scalars().all()
+    return list((await load_rewards(conn, ids)).values())
 
 
 async def _steps(conn: AsyncConnection, project_id: str) -> list[StepFigures]:

@@ -45,13 +45,13 @@ from recorder.views.status.figures import (
     ProjectFigures,
     ShadowCost,
     StepFigures,
-    VersionReward,
     list_shadow_costs,
     load_figures,
 )
 from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
+from recorder.views.versions.rewards import VersionReward
 
 RECENT_S: Final = 30.0  # engines and proxies report every ten seconds
 HOUR_S: Final = 3600.0
