@@ -24,7 +24,7 @@ from recorder.views.status.training import STEPS
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
 
-VERSIONS: Final = 50  # of an alias, on one page
+VERSIONS: Final = 25  # of an alias, on one page: each has a reward of up to 2,000 trajectories
 REASONS: Final = 5  # of exclusion with a series of their of_kind
 TRAINED: Final = "trained"
 HELD_OUT_REWARD: Final = "held-out reward"

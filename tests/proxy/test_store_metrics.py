@@ -45,6 +45,8 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     assert found["hone_unscored_groups", ("judge_down",)] == 1
     assert found["hone_reward_mean", ("helpdesk", "helpdesk@0")] == 0.5
     assert found["hone_rewarded_trajectories", ("helpdesk", "helpdesk@0")] == 3
+    assert found["hone_reward_relative", ("helpdesk", "helpdesk@0")] == 1
+    assert ("hone_reward_mean", ("helpdesk", "helpdesk@1")) not in found  # it has sampled nothing
     assert found["hone_steps", ("helpdesk", "running")] == 1
     assert found["hone_versions", ("helpdesk", "written")] == 1
     assert ("hone_pending_version_seconds", ("helpdesk", "written", "helpdesk@1")) in found

@@ -46,8 +46,8 @@ class Learned:
         assert live is not None
         return live
 
-    async def group(self, number: int, *, purpose: str = "train", absolute: bool = False, **values: Any) -> str:
-        """A scored group of the live version, with ids of its own. `absolute`: no ranking made its rewards."""
+    async def group(self, number: int, *, purpose: str = "train", absolute: bool = True, **values: Any) -> str:
+        """A scored group of the live version, with ids of its own. `absolute`: no ranking has a part in its rewards."""
         group_id, live = f"grp_{number:04d}", await self.live()
         more = {"alias_id": self.alias_id, "version_id": live, "external_id": f"order-{number}", **values}
         await self.rows.group(id=group_id, state="ready", **more)

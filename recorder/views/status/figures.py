@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Subquery, case, func, select
@@ -20,6 +21,7 @@ from recorder.queue import gate_requests
 from recorder.queue.judging import cross_checks
 from recorder.queue.judging.cross_checks import CrossCheckCost
 from recorder.queue.judging.scores import REWARD
+from recorder.registry.versions import parse_name
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
 from recorder.store import sql
@@ -34,7 +36,10 @@ from recorder.views.versions.rewards import VersionReward, load_rewards
 
 RATE_S: Final = 60.0
 NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups only
-REWARDED_VERSIONS: Final = 50  # of an alias, the newest; older ones have their reward on the pages of versions
+# Status and metrics show the rewards of an alias's newest versions, until so many versions or trajectories are read.
+# The views of versions have them all.
+REWARDED_VERSIONS: Final = 50
+REWARDED_TRAJECTORIES: Final = 8000
 _TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second one reverts one of the first
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
@@ -204,12 +209,18 @@ async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[Mis
 
 
 async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward]:
-    """Return the rewards of each alias's newest versions and of the live ones, by alias and number."""
-    place = func.row_number().over(partition_by=versions.c.alias_id, order_by=versions.c.number.desc()).label("place")
-    numbered = select(versions.c.id, versions.c.state, place).where(versions.c.project_id == project_id).subquery()
-    shown = (numbered.c.place <= REWARDED_VERSIONS) | (numbered.c.state == VersionState.LIVE)
-    ids = (await conn.execute(select(numbered.c.id).where(shown))).scalars().all()
-    return list((await load_rewards(conn, ids)).values())
+    """Return the rewards of each alias's live version and its newest ones, by alias and number, in bounded reads."""
+    is_live = case((versions.c.state == VersionState.LIVE, 0), else_=1)
+    query = select(versions.c.id, versions.c.alias_id).where(versions.c.project_id == project_id)
+    rows = (await conn.execute(query.order_by(versions.c.alias_id, is_live, versions.c.number.desc()))).all()
+    found: dict[str, VersionReward] = {}
+    for _, of_alias in groupby(rows, key=lambda row: row.alias_id):
+        read = 0
+        for row in islice(of_alias, REWARDED_VERSIONS):
+            if read < REWARDED_TRAJECTORIES:
+                found |= await load_rewards(conn, [row.id])
+                read += found[row.id].trajectories if row.id in found else 0
+    return sorted(found.values(), key=lambda one: (one.alias, parse_name(one.version)[1] or 0))
 
 
 async def _steps(conn: AsyncConnection, project_id: str) -> list[StepFigures]:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, cast, exists, func, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, case, cast, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.queue.judging.scores import REWARD, is_ranked
@@ -81,8 +81,7 @@ def _by_group(version_id: str) -> Select[Any]:
         .join(score_parts, and_(p.score_id == scores.c.id, p.trajectory_id == t.id, p.part == REWARD))
         .where(t.version_id == version_id, t.purpose == Purpose.TRAIN, t.origin.in_(ORIGINS))
         .where(t.state == TrajectoryState.COMPLETED, p.value.is_not(None), ~p.unasked)
-        .where(_sampled(calls.c.version_id == version_id))
-        .where(~_sampled(calls.c.version_id.is_distinct_from(version_id)))
+        .where(_all_sampled_by(version_id))
         .order_by(t.id.desc())
         .limit(NEWEST)
         .subquery()
@@ -97,12 +96,13 @@ def _by_group(version_id: str) -> Select[Any]:
     ).group_by(newest.c.group_id)
 
 
-def _sampled(by: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a trajectory has a sampled call of its main path that fulfils a condition."""
-    return exists().where(
+def _all_sampled_by(version_id: str) -> ColumnElement[bool]:
+    """Whether a trajectory has sampled calls on its main path, all by this version. One look at each call."""
+    by = case((calls.c.version_id == version_id, 1), else_=0)
+    main_path = (
         calls.c.trajectory_id == trajectories.c.id,
         calls.c.turn_kind == CallKind.MAIN,
         calls.c.superseded_by.is_(None),
         exists().where(choices.c.call_id == calls.c.id),
-        by,
     )
+    return select(func.min(by)).where(*main_path).correlate(trajectories).scalar_subquery() == 1

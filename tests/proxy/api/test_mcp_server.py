@@ -19,6 +19,7 @@ from recorder.states import VersionState
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +143,16 @@ async def test_versions_are_moved(proxy: Proxy) -> None:
     good, unfit = await a_version(proxy, VersionState.GATED), await a_version(proxy, VersionState.WRITTEN)
     shown = {v["name"]: v for v in (await call_tool(proxy, "list_versions", alias="helpdesk"))["versions"]}
     assert (shown["helpdesk@0"]["live"], shown[good.name]["live"]) == (True, False)
+    assert shown["helpdesk@0"]["reward"] is None
+    of_base = {"alias_id": proxy.alias.id, "version_id": proxy.alias.live_version_id}
+    await Rows(proxy.store).scored_group(3, **of_base)
+    reward = (await call_tool(proxy, "list_versions"))["versions"][-1]["reward"]
+    assert (reward["version"], reward["trajectories"], reward["mean"], reward["relative"]) == (
+        "helpdesk@0",
+        3,
+        0.5,
+        True,
+    )
     moved = await call_tool(proxy, "promote", version=str(good.number))
     assert moved == {"alias": "helpdesk", "live": good.name, "previous": "helpdesk@0"}
     await refused(proxy, "promote", version=unfit.name)

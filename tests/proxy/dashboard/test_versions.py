@@ -45,7 +45,7 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     await learned.accepted(1)
     spoilt = await learned.step(2)
     await versions.reject_version(proxy.store, spoilt.id, f"kl: {HOSTILE}", lessons="left_out", who="controller")
-    await learned.gated(3)
+    await learned.gated(3, absolute=False)
     page = await opened(proxy.http, "/hone/versions?alias=helpdesk")
     waiting, live = page.row("helpdesk@3"), page.row("helpdesk@1")
     worth = "75% 51% to 90% success, 16 attempts, held-out scenarios of its gate"
@@ -55,17 +55,19 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     assert (out[1], "\u202e" in out[6], "alert(1)" in out[6]) == ("rejected", False, True)
     assert live[4] == "0.5 0.171 to 0.829 4 trajectories in 2 groups, relative to its groups"
     # what is relative to its groups is not drawn beside other versions
-    assert [alt.partition(":")[0] for alt in page.images.values()] == ["Success of each version"]
-    assert page.row("@3")[1:] == ["0.75", "0.505 to 0.898"]
+    assert [alt.partition(":")[0] for alt in page.images.values()] == ["Success and reward of each version"]
+    assert page.row("@3")[1:] == ["0.75", "0.505 to 0.898", "–", "–"]
+    assert page.row("@1")[3:] == ["–", "–"]
+    assert page.row("@0")[3:] == ["0.5", "–"]  # of one group
     assert "/hone/versions/helpdesk%403" in page.links
 
 
 async def test_every_face_shows_the_same_reward(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1, metrics={"reward_mean": 0.9})
     for number, values in ((2, (0.25, 0.5)), (3, (0.5, 0.75))):
-        await learned.group(number, absolute=True)
+        await learned.group(number)
         await learned.set_rewards(number, *values)
-    await learned.group(4, purpose="eval", absolute=True)  # a pair of the gate
+    await learned.group(4, purpose="eval")  # a pair of the gate
     await learned.set_rewards(4, 0.0, 0.0)
     [told] = [
         one for one in (await proxy.http.get("/hone/v1/status")).json()["rewards"] if one["version"] == "helpdesk@1"

@@ -18,6 +18,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
+from recorder.views.status import figures
 from recorder.views.status.figures import JudgeSpending, ProjectFigures, load_figures
 from tests.recorder.rows import PROJECT, Rows
 
@@ -66,6 +67,19 @@ async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: St
     parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     assert [(one.trajectories, one.mean) for one in (await asked(store)).rewards] == [(3, 0.5)]
+
+
+async def test_the_live_version_has_its_reward_however_far_back_it_is(
+    store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "REWARDED_TRAJECTORIES", 5)
+    alias = await rows.alias()
+    newer = [await versions.allocate_version(store, alias.id, alias.live_version_id or "") for _ in range(3)]
+    for version_id in (alias.live_version_id, *(one.id for one in newer)):
+        await rows.scored_group(3, alias_id=alias.id, version_id=version_id)
+    assert [one.version for one in (await asked(store)).rewards] == ["helpdesk@0", "helpdesk@3"]
+    monkeypatch.setattr(figures, "REWARDED_VERSIONS", 1)
+    assert [one.version for one in (await asked(store)).rewards] == ["helpdesk@0"]
 
 
 async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> None:

@@ -48,6 +48,16 @@ async def test_what_changed_most_comes_first_and_what_was_not_judged_has_no_rewa
     assert {task.key: task.rise for task in tasks if task.rise is None} == {"open": None}
 
 
+async def test_rewards_of_a_ranking_show_no_rise(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    await learned.group(10, implicit_key="task")
+    version = await learned.accepted(1)
+    await learned.group(11, implicit_key="task", absolute=False)
+    before = await get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")
+    [task] = await list_shared_tasks(rows.store, before, version)
+    assert (task.reward_before, task.reward_after, task.relative, task.rise) == (0.5, 0.5, True, None)
+
+
 async def test_nothing_is_told_of_tasks_that_only_one_of_them_met(rows: Rows) -> None:
     learned = Learned(rows.store, (await rows.alias()).id)
     await learned.group(10, implicit_key="before")
