@@ -26,7 +26,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.ledger import count_codes
+from recorder.store.ledger import TRAINED, UNTRAINED, count_codes
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.store.statement import equals_literal
 from recorder.views.status.events import detail_text
@@ -40,7 +40,6 @@ NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups 
 # The views of versions have them all.
 REWARDED_VERSIONS: Final = 50
 REWARDED_TRAJECTORIES: Final = 8000
-_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second one reverts one of the first
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
 
@@ -128,10 +127,8 @@ async def load_figures(project: Project, settings: RecorderSettings) -> ProjectF
             at=forecast.at,
             calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
             waiting=forecast,
-            trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
-            excluded={
-                code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
-            },
+            trained=codes.get(TRAINED, 0),  # without those that are untrained by now: `count_codes` omits them
+            excluded={code: n for code, n in codes.items() if code not in (TRAINED, UNTRAINED, gate_requests.NO_LOSS)},
             excluded_groups=await count_excluded_groups(conn, project.id),
             spent_today=await judge_spending(conn, project.id, start_of_day(forecast.at)),
             rewards=await _rewards(conn, project.id),

@@ -14,10 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from sqlalchemy import func, select
-
 from recorder.base.terminal import format_duration
-from recorder.ids import first_id_at
 from recorder.queue import leases
 from recorder.registry import replicas
 from recorder.registry.alias_moves import BY_HAND
@@ -26,9 +23,7 @@ from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
 from recorder.states import CampaignState, GroupState, StepState
-from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.schema import steps
 from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
 from recorder.views.status.client_problems import (
     ADVICE,
@@ -52,6 +47,7 @@ from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
 from recorder.views.versions.rewards import VersionReward
+from recorder.views.versions.steps import count_done_steps
 
 RECENT_S: Final = 30.0  # engines and proxies report every ten seconds
 HOUR_S: Final = 3600.0
@@ -211,7 +207,7 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
         taken_back=[one for alias in alias_views if (one := await _reverted_version(project, alias, found.at))],
         **_learning(found),
         stages=await read_stages(project, settings, found.waiting),
-        steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        steps_last_hour=sum((await count_done_steps(project, found.at - HOUR_S)).values()),
         campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
@@ -265,16 +261,6 @@ async def _reverted_version(project: Project, alias: AliasView, at: float) -> Re
     if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
         return None
     return RevertedVersion(alias.name, moves[0].version, at - moves[0].at, moves[0].why)
-
-
-async def _steps_since(project: Project, since: float) -> int:
-    """Count the steps that were done since a time (unix seconds). Steps that took longer than a day are missed."""
-    done = (steps.c.id >= first_id_at("step", since - DAY_S), steps.c.state == StepState.DONE)
-    query = select(func.count()).where(
-        *done, steps.c.ended_at >= since, sql.without_index(steps.c.project_id) == project.id
-    )
-    async with project.store.read() as conn:
-        return int((await conn.execute(query)).scalar_one())
 
 
 def _learning(found: ProjectFigures) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from recorder.queue import claims, gate_requests
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart
 from recorder.queue.training import steps
-from recorder.registry import versions
+from recorder.registry import alias_moves, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store import ledger
@@ -20,6 +20,7 @@ from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.views.status import figures
 from recorder.views.status.figures import JudgeSpending, ProjectFigures, load_figures
+from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -92,12 +93,44 @@ async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> 
     assert (await asked(store)).spent_today == JudgeSpending(2, 220, 0.5)
 
 
-async def test_runs_are_counted_by_what_became_of_them(store: Store) -> None:
+async def test_trajectories_are_counted_by_what_became_of_them(store: Store) -> None:
     async with store.write() as conn:
         codes = ["trained", "trained", "untrained", "too_few"]
         await ledger.write_rows(conn, [LedgerRow(PROJECT, "trajectory", f"t{i}", code) for i, code in enumerate(codes)])
     found = await asked(store)
-    assert (found.trained, found.excluded) == (1, {"too_few": 1})
+    assert (found.trained, found.excluded) == (2, {"too_few": 1})
+
+
+@pytest.mark.parametrize(
+    ("moves", "trained"),
+    [
+        ("", 5),  # five versions, each trained on one trajectory
+        ("r", 4),
+        ("rr", 3),
+        ("rrr", 2),
+        ("rrp", 5),  # the fifth is promoted again, with its ancestors
+        ("rrpr", 3),  # to the version that was live before that
+        ("rrprr", 2),
+    ],
+)
+async def test_trained_is_what_the_ancestry_of_the_live_version_was_trained_on(
+    store: Store, rows: Rows, moves: str, trained: int
+) -> None:
+    learned = Learned(store, (await rows.alias()).id)
+    made = [await learned.accepted(number) for number in range(1, 6)]
+    for move in moves:
+        if move == "r":
+            await alias_moves.rollback(store, learned.alias_id)
+        else:
+            await alias_moves.set_live(store, learned.alias_id, made[-1].id, why="promote")
+    assert (await asked(store)).trained == trained
+
+
+async def test_a_trajectory_that_two_versions_were_trained_on_counts_once(store: Store) -> None:
+    async with store.write() as conn:
+        codes = ["trained", "untrained", "trained", "trained"]
+        await ledger.write_rows(conn, [LedgerRow(PROJECT, "trajectory", "t1", code) for code in codes])
+    assert (await asked(store)).trained == 1
 
 
 async def test_steps_and_undecided_versions_are_told(store: Store, rows: Rows) -> None:
