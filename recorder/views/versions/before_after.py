@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Select, and_, case, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
@@ -118,7 +118,14 @@ def _numbered(version: VersionView) -> Select[Any]:
     columns = (newest.id, newest.external_id, newest.state, newest.current_score_id, newest.opened_at)
     named = (scenarios.c.external_id.label("scenario"), key.label("key"), place.label("place"))
     query = select(*columns, *named).outerjoin(scenarios, scenarios.c.id == newest.scenario_id)
-    return query.where(newest.version_id == version.id, key.is_not(None))
+    return query.where(key.is_not(None), _version_of(newest) == version.id)
+
+
+def _version_of(group: Any) -> ColumnElement[str]:
+    """The version that a group is pinned to, else the version of all its members; null where they have several."""
+    one, other = func.min(trajectories.c.version_id), func.max(trajectories.c.version_id)
+    of_members = select(case((one == other, one))).where(trajectories.c.group_id == group.id)
+    return func.coalesce(group.version_id, of_members.correlate(group.id.table).scalar_subquery())
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Mapping[str, Any]:
