@@ -97,7 +97,10 @@ def _by_group(version_id: str) -> Select[Any]:
 
 
 def _all_sampled_by(version_id: str) -> ColumnElement[bool]:
-    """Whether a trajectory has sampled calls on its main path, all by this version. One look at each call."""
+    """Whether a trajectory has sampled calls on its main path, all by this version. One look at each call.
+
+    A sibling (`recorder.queue.groups.same_request`) has no call of its own: its leaf is its main path.
+    """
     by = case((calls.c.version_id == version_id, 1), else_=0)
     main_path = (
         calls.c.trajectory_id == trajectories.c.id,
@@ -105,4 +108,6 @@ def _all_sampled_by(version_id: str) -> ColumnElement[bool]:
         calls.c.superseded_by.is_(None),
         exists().where(choices.c.call_id == calls.c.id),
     )
-    return select(func.min(by)).where(*main_path).correlate(trajectories).scalar_subquery() == 1
+    own = select(func.min(by)).where(*main_path).correlate(trajectories).scalar_subquery()
+    leaf = select(by).where(calls.c.id == trajectories.c.leaf_call_id).correlate(trajectories).scalar_subquery()
+    return func.coalesce(own, leaf) == 1

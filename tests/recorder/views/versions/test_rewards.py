@@ -166,6 +166,21 @@ async def test_only_sampled_calls_of_the_main_path_say_who_sampled(sampled: Samp
     assert found.trajectories == 1
 
 
+async def test_each_choice_of_a_first_call_that_was_not_continued_counts(sampled: Sampled) -> None:
+    """A sibling has no call of its own: the call of which it is another choice is its main path."""
+    of = {"alias_id": sampled.alias_id, "version_id": sampled.first, "state": "completed", "answered": False}
+    group_id = await sampled.rows.group(state="ready", alias_id=sampled.alias_id)
+    first = await sampled.rows.trajectory(group_id, **of)
+    call = await sampled.rows.call(first, version_id=sampled.first, sampled=3)
+    await sampled.rows.set(trajectories, first, leaf_call_id=call, leaf_choice=0)
+    for choice in (1, 2):
+        await sampled.rows.trajectory(group_id, leaf_call_id=call, leaf_choice=choice, forked_from_call=call, **of)
+    await sampled.judge(group_id, (0.0, 0.3, 0.9))
+    found = await sampled.reward()
+    assert found is not None
+    assert (found.trajectories, found.mean) == (3, pytest.approx(0.4))
+
+
 async def test_a_trajectory_that_nobody_answered_counts_for_no_version(sampled: Sampled) -> None:
     run = {"alias_id": sampled.alias_id, "version_id": sampled.first, "state": "completed"}
     group_id = await sampled.rows.group(state="ready", alias_id=sampled.alias_id, version_id=sampled.first)
