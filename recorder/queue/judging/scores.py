@@ -17,10 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.queue.campaigns import NAMED_RECIPE
-from recorder.queue.claims import GroupClaim, is_trainable
+from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.closure import write_exclusions
 from recorder.queue.groups.disputes import CODE as DISPUTED
 from recorder.queue.groups.readiness import GroupCode
+from recorder.queue.groups.uses import is_trainable
 from recorder.queue.judging import records
 from recorder.queue.judging.records import JudgePrompt, Messages, NewReply
 from recorder.states import GroupState

@@ -22,7 +22,7 @@ from recorder.queue.judging import cross_checks
 from recorder.queue.judging.cross_checks import CrossCheckCost
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Project
@@ -117,9 +117,11 @@ class ProjectFigures:
     judges: Sequence[JudgeAgreement]
 
 
-async def load_figures(project: Project, settings: RecorderSettings) -> ProjectFigures:
-    """Read all figures of a project, in short transactions."""
-    forecast = await forecast_groups(project, settings)
+async def load_figures(
+    project: Project, settings: RecorderSettings, learn: LearnSettings | None = None
+) -> ProjectFigures:
+    """Read all figures of a project, in short transactions. `learn`: as in `forecast_groups`."""
+    forecast = await forecast_groups(project, settings, learn)
     codes = await count_codes(project, "trajectory")
     async with project.store.read() as conn:
         found = await _versions(conn, project.id)

@@ -169,7 +169,9 @@ class Status:
     taken_back: list[RevertedVersion]
     calls_per_s: float
     open_trajectories: int
-    groups: Mapping[str, int]  # by state
+    groups: Mapping[str, int]  # by state: what the learner could take, and what is trained or excluded
+    shadow_groups: Mapping[str, int]  # by state: of `groups`, those of shadow answers
+    other_groups: Mapping[str, Mapping[str, int]]  # unfinished ones that the learner takes none of: by use, by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
     stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
@@ -193,7 +195,7 @@ class Status:
 
 async def load_status(project: Project, settings: LoopSettings) -> Status:
     """Read the whole status from the store."""
-    found = await load_figures(project, settings.recorder)
+    found = await load_figures(project, settings.recorder, settings.learn)
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.list_live_proxies(project, replicas.REMEMBERED_S)
@@ -264,13 +266,15 @@ async def _reverted_version(project: Project, alias: AliasView, at: float) -> Re
 
 
 def _learning(found: ProjectFigures) -> dict[str, Any]:
-    alias_views = found.waiting
+    there = found.waiting
     return {
         "calls_per_s": found.calls_per_s,
-        "open_trajectories": alias_views.open_trajectories,
-        "groups": dict(alias_views.groups),
-        "groups_due_in_s": {str(state): alias_views.in_s(state) for state in alias_views.due},
-        "waiting": alias_views.sentence(),
+        "open_trajectories": there.open_trajectories,
+        "groups": dict(there.groups),
+        "shadow_groups": dict(there.shadow),
+        "other_groups": {use: dict(counts) for use, counts in there.apart.items()},
+        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
+        "waiting": there.sentence(),
         "trained": found.trained,
         "excluded": dict(found.excluded),
         "excluded_groups": dict(found.excluded_groups),
@@ -313,8 +317,9 @@ def list_alarms(status: Status) -> Iterator[str]:
         yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
     for judges in status.judges:
         yield from judges.alarms
-    if status.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in status.workers):
-        yield f"{_groups(status.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
+    ready = sum(counts.get(GroupState.READY, 0) for counts in (status.groups, *status.other_groups.values()))
+    if ready and not any(_is_judge(worker) for worker in status.workers):
+        yield f"{_groups(ready)} ready and no judge runs: start one with `hone judge`"
     for step in status.steps:
         if step.state == StepState.ABANDONED:
             yield f"step {step.number} of {step.alias} was given up ({step.reason})"

@@ -59,7 +59,7 @@ class TrainingOverview:
 
 async def training_overview(project: Project, settings: LoopSettings, alias: str | None = None) -> TrainingOverview:
     """Return the overview; with an alias, only its learning stage, steps and campaigns."""
-    there = await forecast_groups(project, settings.recorder)
+    there = await forecast_groups(project, settings.recorder, settings.learn)
     held = await leases.list_holders(project, TRAINER)
     return TrainingOverview(
         at=there.at,
