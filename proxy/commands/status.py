@@ -199,9 +199,9 @@ def _learning(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["stages"]:
         yield one["stage"], (one["text"], one["alias"] or "")
     yield "trained", (f"{view['trained']} trajectories", _counts(view["excluded"], "excluded: "))
-    spent = view["spent_today"]
-    cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
-    yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
+    yield "judge today", (_spending(view["spent_today"]),)
+    for purpose, spent in view["spent_by_purpose"].items():
+        yield "", (f"  {purpose}: {_spending(spent)}",)
     yield from _rewards(view)
     for one in view["shadow_answers"]:
         cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
@@ -217,6 +217,11 @@ def _learning(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
         yield "gate", (one["version"], f"{one['state']} for {format_duration(one['for_s'])}{scenarios}")
+
+
+def _spending(spent: dict[str, Any]) -> str:
+    cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
+    return f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}"
 
 
 def _rewards(view: dict[str, Any]) -> Iterator[Row]:

@@ -7,7 +7,7 @@ processes are running (leases and replicas).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
 from recorder.queue import gate_requests
+from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import cross_checks
-from recorder.queue.judging.cross_checks import CrossCheckCost
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
 from recorder.settings import LearnSettings, RecorderSettings
@@ -108,6 +108,7 @@ class ProjectFigures:
     excluded: Mapping[str, int]  # trajectories, by the ledger's code
     excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
+    spent_by_purpose: Mapping[str, JudgeSpending]  # today: learning, shadow, gate, evaluation
     rewards: Sequence[VersionReward]
     steps: Sequence[StepFigures]
     versions: Mapping[tuple[str, str], int]  # (alias, state) → how many
@@ -125,6 +126,7 @@ async def load_figures(
     codes = await count_codes(project, "trajectory")
     async with project.store.read() as conn:
         found = await _versions(conn, project.id)
+        spent = await judge_spending(conn, project.id, start_of_day(forecast.at))
         return ProjectFigures(
             at=forecast.at,
             calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
@@ -132,7 +134,8 @@ async def load_figures(
             trained=codes.get(TRAINED, 0),  # without those that are untrained by now: `count_codes` omits them
             excluded={code: n for code, n in codes.items() if code not in (TRAINED, UNTRAINED, gate_requests.NO_LOSS)},
             excluded_groups=await count_excluded_groups(conn, project.id),
-            spent_today=await judge_spending(conn, project.id, start_of_day(forecast.at)),
+            spent_today=total_spending(spent.values()),
+            spent_by_purpose=spent,
             rewards=await _rewards(conn, project.id),
             steps=await _steps(conn, project.id),
             versions=found,
@@ -161,24 +164,29 @@ async def count_excluded_groups(conn: AsyncConnection, project_id: str) -> dict[
     return {str(code): int(count) for code, count in await conn.execute(query)}
 
 
-async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> JudgeSpending:
-    """Return what the judge and the second judges have used since a time (unix seconds)."""
-    query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
-    query = query.where(
-        scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id
-    )
-    number, tokens, cost = (await conn.execute(query)).one()
-    return add_cross_checks(
-        JudgeSpending(int(number), int(tokens or 0), cost), await cross_checks.cross_check_cost(conn, project_id, since)
-    )
+async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> dict[str, JudgeSpending]:
+    """Return what the judge and the second judges have used since a time (unix seconds), by `GroupUse`.
+
+    Second judges judged the same groups, so they add no groups. Uses without any are omitted.
+    """
+    use = group_use().label("use")
+    of_score = scores.join(groups, groups.c.id == scores.c.group_id)
+    tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
+    recent = (scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id)
+    query = select(use, func.count(), tokens, func.sum(scores.c.cost_usd)).select_from(of_score).where(*recent)
+    rows = await conn.execute(query.group_by(use))
+    found = {str(of): JudgeSpending(int(number), int(used or 0), usd) for of, number, used, usd in rows}
+    for of, other in (await cross_checks.cross_check_costs(conn, project_id, since)).items():
+        beside = JudgeSpending(0, other.tokens_in + other.tokens_out, other.usd)
+        found[of] = total_spending([found[of], beside] if of in found else [beside])
+    return {of: found[of] for of in GroupUse if of in found}
 
 
-def add_cross_checks(judged: JudgeSpending, other: CrossCheckCost) -> JudgeSpending:
-    """Add the cost of second judges to the judge's; they judged the same groups, so the number of groups stays."""
-    costs = [float(usd) for usd in (judged.cost_usd, other.usd) if usd is not None]
-    return JudgeSpending(
-        judged.groups, judged.tokens + other.tokens_in + other.tokens_out, sum(costs) if costs else None
-    )
+def total_spending(spent: Iterable[JudgeSpending]) -> JudgeSpending:
+    """Return the sum; its cost is None if no price is known."""
+    of = list(spent)
+    costs = [float(one.cost_usd) for one in of if one.cost_usd is not None]
+    return JudgeSpending(sum(one.groups for one in of), sum(one.tokens for one in of), sum(costs) if costs else None)
 
 
 def _newest_groups(project_id: str) -> Subquery:

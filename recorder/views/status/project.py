@@ -179,6 +179,7 @@ class Status:
     excluded: Mapping[str, int]
     excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
+    spent_by_purpose: Mapping[str, JudgeSpending]  # today: learning, shadow, gate, evaluation
     rewards: Sequence[VersionReward]
     steps: list[LastStep]
     steps_last_hour: int  # done, of all aliases
@@ -279,6 +280,7 @@ def _learning(found: ProjectFigures) -> dict[str, Any]:
         "excluded": dict(found.excluded),
         "excluded_groups": dict(found.excluded_groups),
         "spent_today": found.spent_today,
+        "spent_by_purpose": found.spent_by_purpose,
         "rewards": found.rewards,
         "steps": [
             LastStep(**_fields(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None)

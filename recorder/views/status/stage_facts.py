@@ -120,7 +120,7 @@ _WORDS: Final = (
     (GroupState.TRAINING, "being trained on", ""),
     (GroupState.TRIED, "in a version that is not decided", ""),
 )
-_UNFINISHED: Final = tuple(state for state, *_ in _WORDS if state is not GroupState.SCORED)
+UNFINISHED: Final = tuple(state for state, *_ in _WORDS)
 HELD: Final = "held back"
 CAMPAIGN: Final = "campaign"
 OTHER: Final = "not for training"
@@ -243,7 +243,8 @@ def _unfinished_groups(project_id: str) -> Select[Any]:
     ).label("use")
     again = func.min(groups.c.try_after).label("again")
     query = select(groups.c.state, use, func.count().label("number"), again)
-    query = query.where(groups.c.project_id == project_id, groups.c.state.in_(_UNFINISHED))
+    unfinished = groups.c.state.in_([state for state in UNFINISHED if state is not GroupState.SCORED])
+    query = query.where(groups.c.project_id == project_id, unfinished)
     return query.group_by(groups.c.state, use)
 
 
@@ -276,7 +277,7 @@ async def read_stages(
     there = forecast if forecast is not None else await forecast_groups(project, settings.recorder, settings.learn)
     async with project.store.read() as conn:
         for_a_person = await waiting_for_person(conn, project.id)
-    counts = dict(there.groups) | {state: there.total(state) for state in _UNFINISHED if there.total(state)}
+    counts = dict(there.groups) | {state: there.total(state) for state in UNFINISHED if there.total(state)}
     if GroupState.UNSCORED in counts:
         counts[GroupState.UNSCORED] -= for_a_person
     facts = LoopFacts(

@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import func, select
-
-from recorder.ids import first_id_at
 from recorder.queue import leases
 from recorder.queue.training.budgets import DAY_S, HOUR_S
 from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.schema import scores
 from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
+from recorder.views.status.figures import JudgeSpending, judge_spending, total_spending
 from recorder.views.status.stage_facts import forecast_groups, read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
 from recorder.views.versions.steps import OutcomeCounts, StepSummary, count_done_steps, list_steps, training_outcomes
@@ -35,6 +32,7 @@ class RecentSpending:
 
     judge_tokens: int
     judge_usd: float
+    judge_by_purpose: Mapping[str, JudgeSpending]  # learning, shadow, gate, evaluation
     steps_last_hour: Mapping[str, int]
 
 
@@ -79,8 +77,11 @@ async def training_overview(project: Project, settings: LoopSettings, alias: str
 async def _budgets(project: Project) -> RecentSpending:
     async with project.store.read() as conn:
         at = await sql.format_wait(conn)
-        used = select(func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd)).where(
-            scores.c.id >= first_id_at("score", at - DAY_S), sql.without_index(scores.c.project_id) == project.id
-        )
-        tokens, usd = (await conn.execute(used)).one()
-    return RecentSpending(int(tokens or 0), float(usd or 0.0), await count_done_steps(project, at - HOUR_S))
+        spent = await judge_spending(conn, project.id, at - DAY_S)
+    total = total_spending(spent.values())
+    return RecentSpending(
+        judge_tokens=total.tokens,
+        judge_usd=total.cost_usd or 0.0,
+        judge_by_purpose=spent,
+        steps_last_hour=await count_done_steps(project, at - HOUR_S),
+    )

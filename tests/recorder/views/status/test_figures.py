@@ -9,7 +9,8 @@ import pytest
 
 from recorder.ids import new_id
 from recorder.queue import claims, gate_requests
-from recorder.queue.judging import scores
+from recorder.queue.judging import cross_checks, scores
+from recorder.queue.judging.cross_checks import NewCrossCheck, SwitchRule
 from recorder.queue.judging.scores import NewPart
 from recorder.queue.training import steps
 from recorder.registry import alias_moves, versions
@@ -18,6 +19,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.schema import trajectories
 from recorder.views.status import figures
 from recorder.views.status.figures import JudgeSpending, ProjectFigures, load_figures
 from tests.recorder.learning import Learned
@@ -91,6 +93,51 @@ async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> 
         paid = replace(await rows.judgement(claim), tokens_in=100, tokens_out=10, cost_usd=0.25)
         await scores.record_score(store, claim, paid)
     assert (await asked(store)).spent_today == JudgeSpending(2, 220, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "run"),
+    [
+        ("learning", {}),
+        ("learning", {"origin": "campaign"}),
+        ("shadow", {"origin": "shadow"}),
+        ("gate", {"origin": "shadow", "purpose": "eval"}),
+        ("evaluation", {"origin": "campaign", "purpose": "val"}),
+        ("evaluation", {"purpose": "eval"}),
+    ],
+    ids=str,
+)
+async def test_what_the_judge_cost_is_told_by_purpose(
+    store: Store, rows: Rows, purpose: str, run: dict[str, str]
+) -> None:
+    for values, cost in (({"origin": "live"}, 0.5), ({"origin": "live"} | run, 0.25)):
+        group = await rows.ready_group()
+        for member in await rows.members(group):
+            await rows.set(trajectories, member, **values)
+        claim = await claims.claim_one_for_judging(store, group, "j", 60)
+        assert claim is not None
+        paid = replace(await rows.judgement(claim), tokens_in=100, tokens_out=10, cost_usd=cost)
+        await scores.record_score(store, claim, paid)
+    said = NewCrossCheck("helpdesk", "default", "pair", "strong", "openai/strong", tau=1.0, tokens_in=7, cost_usd=0.125)
+    await cross_checks.record_cross_check(Project(store, PROJECT), group, said, SwitchRule(0.5, 10, "a", "b"))
+    found = await asked(store)
+    assert found.spent_today == JudgeSpending(2, 227, 0.875)
+    if purpose == "learning":
+        assert found.spent_by_purpose == {purpose: JudgeSpending(2, 227, 0.875)}
+    else:
+        assert found.spent_by_purpose == {
+            "learning": JudgeSpending(1, 110, 0.5),
+            purpose: JudgeSpending(1, 117, 0.375),
+        }
+
+
+async def test_the_held_out_scenarios_of_a_gate_are_its_work(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    live = await versions.get_version(store, alias.live_version_id or "")
+    version = await versions.allocate_version(store, alias.id, live.id)
+    request = await gate_requests.request_gate(store, version, live, 8)
+    await rows.scored_group(purpose="eval", alias_id=alias.id, campaign_id=request)
+    assert list((await asked(store)).spent_by_purpose) == ["gate"]
 
 
 async def test_trajectories_are_counted_by_what_became_of_them(store: Store) -> None:
