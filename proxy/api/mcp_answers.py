@@ -37,22 +37,26 @@ class TrajectoryList(BaseModel):
     """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
+    `hidden`: how many more match and have origin shadow, which a list shows only where `origin` says so.
     """
 
     trajectories: list[TrajectoryLine]
     next: str | None
     looked_at: int | None
+    hidden: int
 
 
 class GroupList(BaseModel):
     """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
+    `hidden`: how many more match and are of shadow answers or pairs of a gate.
     """
 
     groups: list[GroupLine]
     next: str | None
     looked_at: int | None
+    hidden: int
 
 
 class TranscriptMessage(BaseModel):

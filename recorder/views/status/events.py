@@ -129,7 +129,7 @@ class EventReader:
         new: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in rows:
             if before is not None and row.id not in before.scores:
-                purpose = GroupUse.LEARNING if row.use == GroupUse.SHADOW else row.use
+                purpose = str(GroupUse.LEARNING if row.use == GroupUse.SHADOW else row.use)
                 new[row.alias or "no alias", purpose].append(row)
         events = []
         for (alias, purpose), of in sorted(new.items()):

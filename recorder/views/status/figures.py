@@ -179,7 +179,7 @@ async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -
     for of, other in (await cross_checks.cross_check_costs(conn, project_id, since)).items():
         beside = JudgeSpending(0, other.tokens_in + other.tokens_out, other.usd)
         found[of] = total_spending([found[of], beside] if of in found else [beside])
-    return {of: found[of] for of in GroupUse if of in found}
+    return {of.value: found[of] for of in GroupUse if of in found}
 
 
 def total_spending(spent: Iterable[JudgeSpending]) -> JudgeSpending:

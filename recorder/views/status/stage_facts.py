@@ -125,7 +125,7 @@ HELD: Final = "held back"
 CAMPAIGN: Final = "campaign"
 OTHER: Final = "not for training"
 # What the learner takes none of, by use, in the order in which it is shown.
-APART: Final = (HELD, GroupUse.GATE, CAMPAIGN, GroupUse.EVALUATION, OTHER)
+APART: Final[Sequence[str]] = (HELD, GroupUse.GATE.value, CAMPAIGN, GroupUse.EVALUATION.value, OTHER)
 
 
 @dataclass(frozen=True, slots=True)
