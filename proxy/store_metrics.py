@@ -125,8 +125,8 @@ def _of_groups(figures: ProjectFigures) -> Iterator[Metric]:
     for state in GroupState:
         groups.add_metric([state], figures.waiting.groups.get(state, 0))
     shadow = GaugeMetricFamily("hone_shadow_groups", "Of hone_groups, those of shadow answers.", labels=["state"])
-    for state, count in figures.waiting.shadow.items():
-        shadow.add_metric([state], count)
+    for name, count in figures.waiting.shadow.items():
+        shadow.add_metric([name], count)
     other = GaugeMetricFamily(
         "hone_other_groups",
         "Unfinished groups that the learner takes none of, by use and state.",

@@ -86,14 +86,15 @@ def _by_group(version_id: str) -> Select[Any]:
         .limit(NEWEST)
         .subquery()
     )
-    value = newest.c.value
-    return select(
+    value: Any = newest.c.value
+    columns: list[ColumnElement[Any]] = [
         func.count().label("number"),
         func.sum(value).label("total"),
         func.min(value).label("least"),
         func.max(value).label("most"),
         func.max(newest.c.ranked).label("ranked"),
-    ).group_by(newest.c.group_id)
+    ]
+    return select(*columns).group_by(newest.c.group_id)
 
 
 def _all_sampled_by(version_id: str) -> ColumnElement[bool]:

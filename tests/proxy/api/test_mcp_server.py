@@ -158,7 +158,7 @@ async def test_versions_are_moved(proxy: Proxy) -> None:
     shown = {v["name"]: v for v in (await call_tool(proxy, "list_versions", alias="helpdesk"))["versions"]}
     assert (shown["helpdesk@0"]["live"], shown[good.name]["live"]) == (True, False)
     assert shown["helpdesk@0"]["reward"] is None
-    of_base = {"alias_id": proxy.alias.id, "version_id": proxy.alias.live_version_id}
+    of_base: dict[str, Any] = {"alias_id": proxy.alias.id, "version_id": proxy.alias.live_version_id}
     await Rows(proxy.store).scored_group(3, **of_base)
     reward = (await call_tool(proxy, "list_versions"))["versions"][-1]["reward"]
     assert (reward["version"], reward["trajectories"], reward["mean"], reward["relative"]) == (

@@ -121,7 +121,8 @@ async def test_rewards_that_no_judge_was_asked_for_do_not_count(sampled: Sampled
     await sampled.group(0.2, 0.4)
     found = await sampled.reward()
     assert found is not None
-    assert (found.trajectories, found.mean) == (2, pytest.approx(0.3))
+    assert found.trajectories == 2
+    assert found.mean == pytest.approx(0.3)
 
 
 async def test_the_current_score_counts(sampled: Sampled) -> None:
@@ -168,7 +169,8 @@ async def test_only_sampled_calls_of_the_main_path_say_who_sampled(sampled: Samp
 
 async def test_each_choice_of_a_first_call_that_was_not_continued_counts(sampled: Sampled) -> None:
     """A sibling has no call of its own: the call of which it is another choice is its main path."""
-    of = {"alias_id": sampled.alias_id, "version_id": sampled.first, "state": "completed", "answered": False}
+    of: dict[str, Any] = {"alias_id": sampled.alias_id, "version_id": sampled.first, "state": "completed"}
+    of["answered"] = False
     group_id = await sampled.rows.group(state="ready", alias_id=sampled.alias_id)
     first = await sampled.rows.trajectory(group_id, **of)
     call = await sampled.rows.call(first, version_id=sampled.first, sampled=3)
@@ -178,7 +180,8 @@ async def test_each_choice_of_a_first_call_that_was_not_continued_counts(sampled
     await sampled.judge(group_id, (0.0, 0.3, 0.9))
     found = await sampled.reward()
     assert found is not None
-    assert (found.trajectories, found.mean) == (3, pytest.approx(0.4))
+    assert found.trajectories == 3
+    assert found.mean == pytest.approx(0.4)
 
 
 async def test_a_trajectory_that_nobody_answered_counts_for_no_version(sampled: Sampled) -> None:
@@ -196,7 +199,8 @@ async def test_the_newest_trajectories_count(sampled: Sampled, monkeypatch: pyte
     await sampled.group(1.0, purpose="eval")
     found = await sampled.reward()
     assert found is not None
-    assert (found.trajectories, found.mean) == (3, pytest.approx(1 / 3))
+    assert found.trajectories == 3
+    assert found.mean == pytest.approx(1 / 3)
 
 
 async def test_a_ranking_makes_the_figure_relative_to_its_groups(sampled: Sampled) -> None:
@@ -271,4 +275,5 @@ async def test_a_missing_reward_is_not_0(sampled: Sampled) -> None:
         await conn.execute(update(score_parts).where(score_parts.c.trajectory_id == run).values(value=None))
     found = await sampled.reward()
     assert found is not None
-    assert (found.trajectories, found.mean) == (1, pytest.approx(0.6))
+    assert found.trajectories == 1
+    assert found.mean == pytest.approx(0.6)
