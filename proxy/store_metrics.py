@@ -19,15 +19,17 @@ from prometheus_client.registry import Collector
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.queue import leases
+from recorder.queue.groups.uses import GroupUse
 from recorder.queue.judging.switches import STRONG
 from recorder.registry.moves import count_moves
 from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
 from recorder.search.documents import MOST_COUNTED, count_queued
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, VersionState
 from recorder.store.database import Project
 from recorder.views.status.figures import ProjectFigures, load_figures
+from recorder.views.status.stage_facts import APART, UNFINISHED
 
 EVERY_S: Final = 5.0
 _TRAINER: Final = "trainer:"
@@ -40,9 +42,10 @@ log = logging.getLogger(__name__)
 class StoreMetrics(Collector):
     """The metrics of one project. An app has one."""
 
-    def __init__(self, project: Project, settings: RecorderSettings) -> None:
+    def __init__(self, project: Project, settings: RecorderSettings, learn: LearnSettings | None = None) -> None:
         self._project = project
         self._settings = settings
+        self._learn = learn
         self._figures: ProjectFigures | None = None
         self._live: dict[str, int] = {}  # alias → number
         self._moves: dict[tuple[str, str], int] = {}
@@ -66,7 +69,7 @@ class StoreMetrics(Collector):
         return generate_latest(self._registry)
 
     async def _read(self) -> None:
-        figures = await load_figures(self._project, self._settings)
+        figures = await load_figures(self._project, self._settings, self._learn)
         holders = [lease.name for lease in await leases.list_holders(self._project)]
         self._workers = {
             "judge": sum(name.startswith(leases.JUDGE) for name in holders),
@@ -114,10 +117,25 @@ def _moved(counts: Mapping[tuple[str, str], int]) -> Metric:
 
 
 def _of_groups(figures: ProjectFigures) -> Iterator[Metric]:
-    groups = GaugeMetricFamily("hone_groups", "Groups by state.", labels=["state"])
+    groups = GaugeMetricFamily(
+        "hone_groups",
+        "Groups by state: those that the learner could take, and all that are trained or excluded.",
+        labels=["state"],
+    )
     for state in GroupState:
         groups.add_metric([state], figures.waiting.groups.get(state, 0))
-    yield groups
+    shadow = GaugeMetricFamily("hone_shadow_groups", "Of hone_groups, those of shadow answers.", labels=["state"])
+    for name, count in figures.waiting.shadow.items():
+        shadow.add_metric([name], count)
+    other = GaugeMetricFamily(
+        "hone_other_groups",
+        "Unfinished groups that the learner takes none of, by use and state.",
+        labels=["use", "state"],
+    )
+    for use in APART:
+        for state in UNFINISHED:
+            other.add_metric([use, state], figures.waiting.apart.get(use, {}).get(state, 0))
+    yield from (groups, shadow, other)
     due = GaugeMetricFamily(
         "hone_groups_due_seconds",
         "Seconds until the next group of a state changes its state by time.",
@@ -153,17 +171,28 @@ def _of_judges(figures: ProjectFigures) -> Iterator[Metric]:
     yield from (agree, drift)
 
 
+def _of_rewards(figures: ProjectFigures) -> Iterator[Metric]:
+    of_version = ["alias", "version"]
+    mean = GaugeMetricFamily(
+        "hone_reward_mean", "Mean reward of the newest trajectories that a version sampled.", labels=of_version
+    )
+    number = GaugeMetricFamily(
+        "hone_rewarded_trajectories", "The number of trajectories in hone_reward_mean.", labels=of_version
+    )
+    relative = GaugeMetricFamily(
+        "hone_reward_relative",
+        "1: a judge's ranking has a part in hone_reward_mean, so do not compare versions by it.",
+        labels=of_version,
+    )
+    for one in figures.rewards:
+        mean.add_metric([one.alias, one.version], one.mean)
+        number.add_metric([one.alias, one.version], one.trajectories)
+        relative.add_metric([one.alias, one.version], float(one.relative))
+    yield from (mean, number, relative)
+
+
 def _of_learning(figures: ProjectFigures) -> Iterator[Metric]:
-    reward = GaugeMetricFamily(
-        "hone_reward_mean", "Mean reward of the newest trajectories.", labels=["alias", "version"]
-    )
-    rewarded = GaugeMetricFamily(
-        "hone_rewarded_trajectories", "The number of trajectories in hone_reward_mean.", labels=["alias", "version"]
-    )
-    for of in figures.rewards:
-        reward.add_metric([of.alias, of.version], of.mean)
-        rewarded.add_metric([of.alias, of.version], of.trajectories)
-    yield from (reward, rewarded)
+    yield from _of_rewards(figures)
     steps = GaugeMetricFamily("hone_steps", "Steps by state.", labels=["alias", "state"])
     for step in figures.steps:
         for state, count in step.counts.items():
@@ -187,10 +216,18 @@ def _of_learning(figures: ProjectFigures) -> Iterator[Metric]:
     for one in figures.undecided:
         gate.add_metric([parse_name(one.version)[0], one.version, one.state], figures.at - one.since)
     yield gate
-    spent = figures.spent_today
-    yield GaugeMetricFamily("hone_judge_tokens_today", "Tokens that the judge used today.", spent.tokens)
-    yield GaugeMetricFamily(
-        "hone_judge_usd_today",
-        "What the judge cost today in US dollars, as far as prices are known.",
-        spent.cost_usd or 0.0,
+    tokens = GaugeMetricFamily(
+        "hone_judge_tokens_today",
+        "Tokens that the judge used today, by the purpose of the groups.",
+        labels=["purpose"],
     )
+    usd = GaugeMetricFamily(
+        "hone_judge_usd_today",
+        "What the judge cost today in US dollars, as far as prices are known, by the purpose of the groups.",
+        labels=["purpose"],
+    )
+    for use in GroupUse:
+        spent = figures.spent_by_purpose.get(use)
+        tokens.add_metric([use], spent.tokens if spent else 0)
+        usd.add_metric([use], (spent.cost_usd or 0.0) if spent else 0.0)
+    yield from (tokens, usd)

@@ -23,6 +23,8 @@ from recorder.views.lists.filters import (
     FilterParam,
     parse_group_filter,
     parse_trajectory_filter,
+    with_usual_groups,
+    with_usual_trajectories,
 )
 from recorder.views.lists.groups import GroupLine, list_groups
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
@@ -36,12 +38,14 @@ class TrajectoryPage:
     """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
-    `snippets`: by trajectory id, the text around the search's matches.
+    `hidden`: how many more match and have origin shadow, which a list shows only where `origin` says so; counted up to
+    10,000. `snippets`: by trajectory id, the text around the search's matches.
     """
 
     trajectories: Sequence[TrajectoryLine]
     next: str | None
     looked_at: int | None
+    hidden: int
     snippets: Mapping[str, Snippet]
 
 
@@ -50,11 +54,13 @@ class GroupPage:
     """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
+    `hidden`: how many more match and are of shadow answers or pairs of a gate, as in a page of trajectories.
     """
 
     groups: Sequence[GroupLine]
     next: str | None
     looked_at: int | None
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +134,33 @@ class _GroupLists(Operation):
 
 async def load_trajectory_page(project: Project, query: ListQuery) -> TrajectoryPage:
     """Load the page of trajectories that a query selects. Raises FilterInvalid."""
-    filter_ = parse_trajectory_filter(query.filters)
+    filter_ = with_usual_trajectories(parse_trajectory_filter(query.filters))
     page = await list_trajectories(project, filter_, before=query.before, limit=query.limit)
     ids = [line.id for line in page.lines] if filter_.search is not None else []
     around = await load_snippets(project, filter_.search or "", ids)
-    return TrajectoryPage(page.lines, page.next, page.looked_at, around)
+    return TrajectoryPage(page.lines, page.next, page.looked_at, page.hidden, around)
 
 
 async def load_group_page(project: Project, query: ListQuery) -> GroupPage:
     """Load the page of groups that a query selects. Raises FilterInvalid."""
-    page = await list_groups(project, parse_group_filter(query.filters), before=query.before, limit=query.limit)
-    return GroupPage(page.lines, page.next, page.looked_at)
+    filter_ = with_usual_groups(parse_group_filter(query.filters))
+    page = await list_groups(project, filter_, before=query.before, limit=query.limit)
+    return GroupPage(page.lines, page.next, page.looked_at, page.hidden)
 
 
 @get("/hone/v1/trajectories", responses=response_spec(200, TrajectoryPage), operation_class=_TrajectoryLists)
 async def show_trajectories(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List the trajectories that match all filters, newest first. `state`, `origin` and `tag` may be repeated.
 
-    An empty value is ignored.
+    An empty value is ignored. Without `origin` and `group`, those of origin shadow are hidden and counted.
     """
     return json_response(await load_trajectory_page(hone.project, parse_list_query(request)))
 
 
 @get("/hone/v1/groups", responses=response_spec(200, GroupPage), operation_class=_GroupLists)
 async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
-    """List the groups that match all filters, newest first. `state` may be repeated; an empty value is ignored."""
+    """List the groups that match all filters, newest first. `state` and `origin` may be repeated.
+
+    An empty value is ignored. Without `origin`, groups of shadow answers and pairs of a gate are hidden and counted.
+    """
     return json_response(await load_group_page(hone.project, parse_list_query(request)))

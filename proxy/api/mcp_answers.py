@@ -17,12 +17,14 @@ from pydantic import BaseModel
 from proxy.api.actions import MovedAlias
 from recorder.messages.calls import Message
 from recorder.queue.judging.scores import StoredScore
+from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.views.lists.groups import GroupLine
 from recorder.views.lists.paging import Page
 from recorder.views.lists.trajectories import TrajectoryLine
 from recorder.views.review.shapes import QueuedPair
 from recorder.views.trajectories.shapes import CallView, FeedbackView, TrajectoryView
+from recorder.views.versions.rewards import VersionReward
 
 MAX_PAGE: Final = 100
 MAX_CHARS: Final = 50_000  # of one answer's messages
@@ -35,22 +37,26 @@ class TrajectoryList(BaseModel):
     """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
+    `hidden`: how many more match and have origin shadow, which a list shows only where `origin` says so.
     """
 
     trajectories: list[TrajectoryLine]
     next: str | None
     looked_at: int | None
+    hidden: int
 
 
 class GroupList(BaseModel):
     """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
     `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
+    `hidden`: how many more match and are of shadow answers or pairs of a gate.
     """
 
     groups: list[GroupLine]
     next: str | None
     looked_at: int | None
+    hidden: int
 
 
 class TranscriptMessage(BaseModel):
@@ -129,7 +135,10 @@ class ReviewPairs(BaseModel):
 
 
 class VersionSummary(BaseModel):
-    """One version of an alias. `live`, `canary`: whether it serves agents."""
+    """One version of an alias. `live`, `canary`: whether it serves agents.
+
+    `reward`: of the trajectories that it sampled. `metrics`: of the training step that made it.
+    """
 
     name: str
     state: str
@@ -137,6 +146,7 @@ class VersionSummary(BaseModel):
     live: bool
     canary: bool
     verified: str | None
+    reward: VersionReward | None
     metrics: dict[str, Any]
     created_at: float
 
@@ -191,9 +201,15 @@ def build_group_page(group_id: str, page: Page[TrajectoryLine], score: StoredSco
     return GroupPage(id=group_id, members=members, next=page.next, judge_model=judge)
 
 
-def summarize_version(version: VersionView, live: str | None, canary: str | None) -> VersionSummary:
-    """Summarize a version. `live`, `canary`: the ids of its alias's live and canary versions."""
-    return _result_of(VersionSummary, version, live=version.id == live, canary=version.id == canary)
+def summarize_version(version: VersionView, alias: AliasView, reward: VersionReward | None) -> VersionSummary:
+    """Summarize a version of an alias, with its reward if it has one."""
+    return _result_of(
+        VersionSummary,
+        version,
+        live=version.id == alias.live_version_id,
+        canary=version.id == alias.canary_version_id,
+        reward=reward,
+    )
 
 
 def describe_move(moved: MovedAlias) -> AliasMove:

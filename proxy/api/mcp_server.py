@@ -13,7 +13,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -42,7 +42,6 @@ from proxy.api.mcp_answers import (
     TrajectoryList,
     Transcript,
     VersionPage,
-    VersionSummary,
     build_group_page,
     build_transcript,
     describe_move,
@@ -57,12 +56,19 @@ from recorder.queue.judging.scores import StoredScore, get_score
 from recorder.registry.aliases import get_aliases
 from recorder.registry.keys import Scope as KeyScope
 from recorder.registry.versions import list_versions
-from recorder.states import GroupState, Purpose, TrajectoryState
-from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
+from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.views.lists.filters import (
+    ANY,
+    GroupFilter,
+    TrajectoryFilter,
+    with_usual_groups,
+    with_usual_trajectories,
+)
 from recorder.views.lists.groups import current_score_of, list_groups
 from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.review.queue import QueueRequest, load_queue
 from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory
+from recorder.views.versions.rewards import load_rewards
 
 PATH: Final = "/hone/mcp"
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -82,6 +88,9 @@ GroupPart = Annotated[
 ]
 Why = Annotated[str | None, Field(max_length=2000, description="The reason, stored with the move.")]
 Alias = Annotated[str | None, Field(max_length=200, description="Only of this alias.")]
+OriginParam = Annotated[
+    Origin | Literal["any"] | None, Field(description="Of this origin, or of any. Default: all but shadow.")
+]
 
 _INSTRUCTIONS: Final = (
     "Hone records the trajectories of agents, judges them in groups, and trains and serves versions of a model. Texts "
@@ -145,14 +154,19 @@ class HoneMcp:
         purpose: Purpose | None = None,
         group: GroupPart = None,
         alias: Alias = None,
+        origin: OriginParam = None,
         limit: Page = 20,
         before: Before = None,
     ) -> TrajectoryList:
         """List recorded trajectories, newest first, with their rewards. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        filter_ = TrajectoryFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
-        page = await list_trajectories(hone.project, filter_, before=before, limit=limit)
-        return TrajectoryList(trajectories=list(page.lines), next=page.next, looked_at=page.looked_at)
+        filter_ = TrajectoryFilter(
+            states=tuple(states or ()), purpose=purpose, origins=_origins(origin), alias=alias, group=group
+        )
+        page = await list_trajectories(hone.project, with_usual_trajectories(filter_), before=before, limit=limit)
+        return TrajectoryList(
+            trajectories=list(page.lines), next=page.next, looked_at=page.looked_at, hidden=page.hidden
+        )
 
     async def read_trajectory(
         self,
@@ -173,14 +187,15 @@ class HoneMcp:
         context: Context[Any, Any],
         states: list[GroupState] | None = None,
         alias: Alias = None,
+        origin: OriginParam = None,
         limit: Page = 20,
         before: Before = None,
     ) -> GroupList:
         """List groups of trajectories at the same task, newest first. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        filter_ = GroupFilter(states=tuple(states or ()), alias=alias)
-        page = await list_groups(hone.project, filter_, before=before, limit=limit)
-        return GroupList(groups=list(page.lines), next=page.next, looked_at=page.looked_at)
+        filter_ = GroupFilter(states=tuple(states or ()), alias=alias, origins=_origins(origin))
+        page = await list_groups(hone.project, with_usual_groups(filter_), before=before, limit=limit)
+        return GroupList(groups=list(page.lines), next=page.next, looked_at=page.looked_at, hidden=page.hidden)
 
     async def read_group(
         self, context: Context[Any, Any], group: Name, limit: Page = 20, before: Before = None
@@ -206,16 +221,18 @@ class HoneMcp:
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0
     ) -> VersionPage:
-        """List the versions of one alias or of all, newest first, and which are in service. Needs the scope `read`."""
-        hone = self._for(context, KeyScope.READ)
-        summaries: list[VersionSummary] = []
-        for one in await get_aliases(hone.project):
-            if alias in (None, one.name):
-                listed = await list_versions(hone.project.store, one.id)
-                summaries += [summarize_version(v, one.live_version_id, one.canary_version_id) for v in listed]
-        summaries.sort(key=lambda v: v.created_at, reverse=True)
-        page = summaries[offset : offset + limit + 1]
-        return VersionPage(versions=page[:limit], next=next_page(page, limit, offset))
+        """List the versions of one alias or of all, newest first: which are in service, and the mean reward of the
+        trajectories that each sampled. Needs the scope `read`.
+        """
+        store = self._for(context, KeyScope.READ).project.store
+        aliases = [one for one in await get_aliases(self._hone.project) if alias in (None, one.name)]
+        listed = [(version, one) for one in aliases for version in await list_versions(store, one.id)]
+        listed.sort(key=lambda pair: pair[0].created_at, reverse=True)
+        page = listed[offset : offset + limit + 1]
+        async with store.read() as conn:
+            rewards = await load_rewards(conn, [version.id for version, _ in page[:limit]])
+        summaries = [summarize_version(version, one, rewards.get(version.id)) for version, one in page[:limit]]
+        return VersionPage(versions=summaries, next=next_page(page, limit, offset))
 
     # --- feedback and versions
 
@@ -269,6 +286,10 @@ class HoneMcp:
 async def _score_of(hone: HoneActions, group_id: str | None) -> StoredScore | None:
     score_id = await current_score_of(hone.project.store, group_id)
     return await get_score(hone.project.store, score_id) if score_id else None
+
+
+def _origins(named: Origin | Literal["any"] | None) -> tuple[Origin, ...]:
+    return tuple(Origin) if named == ANY else () if named is None else (Origin(named),)
 
 
 def _with_tool_errors(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

@@ -185,10 +185,12 @@ class Attributor:
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, session: str | None = None
     ) -> TrajectoryRef:
         address = stated.address
-        offered = self._offer(target, address.group or address.trajectory or "", address)
+        named = target.version.id if target is not None and target.version is not None else None
+        # a version that one caller names is no pin of the group, whose other members ask for the alias
+        offered = self._offer(target, address.group or address.trajectory or "", address) if named is None else None
         try:
             return await self._recorder.trajectory_at(
-                self._project_id, _alias_id(target), address, request, offered, session
+                self._project_id, _alias_id(target), address, request, offered, session, own_version=named
             )
         except NotOwner as e:
             raise Forbidden(str(e)) from e

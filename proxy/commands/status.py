@@ -199,12 +199,10 @@ def _learning(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["stages"]:
         yield one["stage"], (one["text"], one["alias"] or "")
     yield "trained", (f"{view['trained']} trajectories", _counts(view["excluded"], "excluded: "))
-    spent = view["spent_today"]
-    cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
-    yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
-    for alias, trend in groupby(view["rewards"], key=itemgetter("alias")):
-        means = [f"{one['version'].rpartition('@')[2]}: {format_number(one['mean'])}" for one in trend]
-        yield "reward", (f"{alias} by version", ", ".join(means[-VERSIONS_SHOWN:]))
+    yield "judge today", (_spending(view["spent_today"]),)
+    for purpose, spent in view["spent_by_purpose"].items():
+        yield "", (f"  {purpose}: {_spending(spent)}",)
+    yield from _rewards(view)
     for one in view["shadow_answers"]:
         cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
         yield "shadow answers", (f"{one['alias']}: {one['answers']}", cost)
@@ -219,6 +217,27 @@ def _learning(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
         yield "gate", (one["version"], f"{one['state']} for {format_duration(one['for_s'])}{scenarios}")
+
+
+def _spending(spent: dict[str, Any]) -> str:
+    cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
+    return f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}"
+
+
+def _rewards(view: dict[str, Any]) -> Iterator[Row]:
+    """Yield rows of rewards: of the newest versions that can be compared, and of the newest one that cannot."""
+    from proxy.commands.versions import RELATIVE, format_reward
+
+    for alias, of_alias in groupby(view["rewards"], key=itemgetter("alias")):
+        trend = list(of_alias)
+        compared = [one for one in trend if not one["relative"]][-VERSIONS_SHOWN:]
+        if compared:
+            means = [f"{one['version'].rpartition('@')[2]}: {format_number(one['mean'])}" for one in compared[:-1]]
+            newest = f"{compared[-1]['version'].rpartition('@')[2]}: {format_reward(compared[-1])}"
+            yield "reward", (f"{alias} by version", ", ".join([*means, newest]))
+        if trend[-1]["relative"]:
+            text = format_reward(trend[-1]).removesuffix(f", {RELATIVE}")
+            yield "reward", (f"{trend[-1]['version']}, {RELATIVE}", f"{text}; do not compare versions by it")
 
 
 def _measure(newest: dict[str, Any]) -> str:

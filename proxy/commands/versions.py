@@ -6,8 +6,9 @@ The commands work with and without a running proxy, because a proxy follows the 
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from recorder.registry.moves import VersionMove
     from recorder.registry.versions import VersionView
     from recorder.store.database import Project
+    from recorder.views.versions.rewards import VersionReward
 
-_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of the figure
+RELATIVE: Final = "relative to its groups"  # said of a reward by which versions cannot be compared
+_METRICS = {"kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of the figure of its step
 _PADDING = (0, 1)
 
 
@@ -42,33 +45,60 @@ _PADDING = (0, 1)
 @click.option("--moves", is_flag=True, help="Show decisions about versions instead: time, author, reason and figures.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
-    """List the versions of ALIAS, or of every alias, newest first."""
+    """List the versions of ALIAS, or of every alias, newest first.
+
+    The reward is the mean over the trajectories that the version sampled, with a 95 % interval.
+    """
     if moves:
         _print_moves(context, run(context, lambda project: _moves(project, alias)))
         return
     listed = run(context, lambda project: _versions(project, alias))
     if context.json:
-        write_json([_version_json(a, v) for a, vs in listed for v in vs])
+        write_json([_version_json(one, version) for one in listed for version in one.versions])
         return
-    for one, its_versions in listed:
-        columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
-        names = {v.id: v.name for v in its_versions}
-        show(build_table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
+    for one in listed:
+        columns = ("version", "state", "parent", "verified", "since", "reward", *_METRICS, "reason")
+        show(build_table(columns, (_row(one, v) for v in one.versions), padding=_PADDING), folded=True)
 
 
-def _row(alias: AliasView, version: VersionView, names: dict[str, str]) -> list[Text]:
-    parent = names.get(version.parent_id or "", "")
+@dataclass(frozen=True, slots=True)
+class _AliasVersions:
+    """The versions of an alias, and the rewards of those that have one, by id."""
+
+    alias: AliasView
+    versions: list[VersionView]
+    rewards: Mapping[str, VersionReward]
+
+    def parent_of(self, version: VersionView) -> str:
+        """Return the name of a version's parent, "" without one."""
+        return next((one.name for one in self.versions if one.id == version.parent_id), "")
+
+
+def _row(of: _AliasVersions, version: VersionView) -> list[Text]:
+    reward = of.rewards.get(version.id)
     figures = [_figure(version.metrics.get(name)) for name in _METRICS.values()]
-    cells = (parent, version.verified or "", clock_or_date(version.state_at), *figures, version.reason or "")
-    return [clean_line(version.name), clean_line(*_state(alias, version)), *map(clean_line, cells)]
+    cells = (
+        of.parent_of(version),
+        version.verified or "",
+        clock_or_date(version.state_at),
+        format_reward(asdict(reward)) if reward is not None else "",
+        *figures,
+        version.reason or "",
+    )
+    return [clean_line(version.name), clean_line(*_state(of.alias, version)), *map(clean_line, cells)]
 
 
-async def _versions(project: Project, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
+async def _versions(project: Project, alias: str | None) -> list[_AliasVersions]:
     from recorder.registry.aliases import get_alias, get_aliases
     from recorder.registry.versions import list_versions
+    from recorder.views.versions.rewards import load_rewards
 
-    aliases = [await get_alias(project, alias)] if alias else await get_aliases(project)
-    return [(one, await list_versions(project.store, one.id)) for one in aliases]
+    listed = []
+    for one in [await get_alias(project, alias)] if alias else await get_aliases(project):
+        its_versions = await list_versions(project.store, one.id)
+        async with project.store.read() as conn:
+            listed.append(_AliasVersions(one, its_versions, await load_rewards(conn, [v.id for v in its_versions])))
+    return listed
 
 
 async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
@@ -149,7 +179,8 @@ def _print_move(context: Context, moved: MovedAlias) -> None:
         echo(f"{after.name} is live" + (f" (replaces {before})" if before and before != after.name else ""))
 
 
-def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
+def _version_json(of: _AliasVersions, version: VersionView) -> dict[str, Any]:
+    reward = of.rewards.get(version.id)
     shown = (
         "name",
         "number",
@@ -163,11 +194,12 @@ def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
         "state_at",
     )
     return {
-        "alias": alias.name,
+        "alias": of.alias.name,
         **{name: getattr(version, name) for name in shown},
+        "reward": None if reward is None else asdict(reward),
         "parent_id": version.parent_id,
         "id": version.id,
-        "live": version.id == alias.live_version_id,
+        "live": version.id == of.alias.live_version_id,
     }
 
 
@@ -180,6 +212,13 @@ def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
     share = f" {shares[version.id]:.0%}" if version.id in shares else ""
     colour = colours.get(version.state, "default")
     return f"{version.state}{share}", colour
+
+
+def format_reward(reward: Mapping[str, Any]) -> str:
+    """Return a version's reward as text: the mean, its 95 % interval, and whether it is relative to its groups."""
+    low_high = reward["interval"]
+    interval = f" ({format_number(low_high['low'])} to {format_number(low_high['high'])})" if low_high else ""
+    return f"{format_number(reward['mean'])}{interval}" + (f", {RELATIVE}" if reward["relative"] else "")
 
 
 def _figure(value: object) -> str:

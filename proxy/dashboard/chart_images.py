@@ -19,14 +19,15 @@ from proxy.dashboard.chart_drawer import ChartFailed
 from proxy.dashboard.renderer import ForPages, page_headers
 from proxy.errors import UnknownObject
 from recorder.stats.charts import Chart, Series
-from recorder.views.campaigns.measures import Measure
+from recorder.stats.means import Interval
 from recorder.views.status.training import STEPS
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
 
-VERSIONS: Final = 50  # of an alias, on one page
+VERSIONS: Final = 25  # of an alias, on one page: each has a reward of up to 2,000 trajectories
 REASONS: Final = 5  # of exclusion that get a series of their own
 TRAINED: Final = "trained"
+HELD_OUT_REWARD: Final = "held-out reward"
 # Served instead of a chart that could not be drawn, with the size of a chart.
 _NO_PICTURE: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 648 202" font-family="sans-serif" font-size="16">'
@@ -36,20 +37,35 @@ _INK: Final = {False: "#57606a", True: "#a3abb3"}
 
 
 def ancestry_chart(lines: Sequence[AncestryVersion]) -> Chart:
-    """The measures of versions, oldest first."""
-    measures = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
-    kinds = [kind for kind in ("success", "win rate", "reward") if any(measure.kind == kind for _, measure in measures)]
-    series = tuple(_measured(kind, [measure for _, measure in measures]) for kind in kinds)
+    """The held-out measures and the rewards of versions, oldest first. Relative rewards compare no versions."""
+    drawn = [one for one in reversed(lines) if _points(one)]
+    kinds = [
+        kind
+        for kind in ("success", "win rate", HELD_OUT_REWARD, "reward")
+        if any(kind in _points(one) for one in drawn)
+    ]
+    series = tuple(_series(kind, [_points(one).get(kind) for one in drawn]) for kind in kinds)
     title = " and ".join(kinds).capitalize() + " of each version"
-    return Chart(title, tuple(f"@{number}" for number, _ in measures), series, share="reward" not in kinds)
+    shares = not {"reward", HELD_OUT_REWARD} & set(kinds)
+    return Chart(title, tuple(f"@{one.number}" for one in drawn), series, share=shares)
 
 
-def _measured(kind: str, measures: Sequence[Measure]) -> Series:
-    of_kind = [measure if measure.kind == kind else None for measure in measures]
-    ends = [measure.interval if measure is not None else None for measure in of_kind]
+def _points(one: AncestryVersion) -> dict[str, tuple[float, Interval | None]]:
+    """What is drawn of a version, by the name of its series: values with their intervals."""
+    points: dict[str, tuple[float, Interval | None]] = {}
+    if one.measure is not None:
+        kind = HELD_OUT_REWARD if one.measure.kind == "reward" else one.measure.kind
+        points[kind] = one.measure.value, one.measure.interval
+    if one.reward is not None and not one.reward.relative:
+        points["reward"] = one.reward.mean, one.reward.interval
+    return points
+
+
+def _series(kind: str, points: Sequence[tuple[float, Interval | None] | None]) -> Series:
+    ends = [point[1] if point is not None else None for point in points]
     return Series(
         kind,
-        tuple(measure.value if measure is not None else None for measure in of_kind),
+        tuple(point[0] if point is not None else None for point in points),
         tuple(end.low if end is not None else None for end in ends),
         tuple(end.high if end is not None else None for end in ends),
     )

@@ -26,14 +26,12 @@ from proxy.http.shutdown import Shutdown, ShuttingDown
 from proxy.http.sse import KeepAliveStream
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
-from recorder.states import Origin
 from recorder.store.changes import ChangeSignal, Topic
-from recorder.views.lists.filters import TrajectoryFilter
+from recorder.views.lists.filters import USUAL_ORIGINS, TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 
 ROWS: Final = 20
-# A gate creates more shadow trajectories at once than the list has rows: they would hide the agents' own.
-OF_AGENTS: Final = TrajectoryFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
+OF_AGENTS: Final = TrajectoryFilter(origins=USUAL_ORIGINS)
 MAX_LISTENERS: Final = 32  # of one process
 MIN_INTERVAL_S: Final = 0.25  # between two events
 EVERY_S: Final = 1.0  # between two queries: written calls send no signal (`recorder.store.statement`)

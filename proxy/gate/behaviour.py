@@ -190,7 +190,10 @@ async def _write_arm(
         tags={"gate": arms.version.name},
     )
     project_id, alias_id = arms.alias.project_id, arms.alias.id
-    ref = await arms.recorder.trajectory_at(project_id, alias_id, address, request, arms.version.id)
+    # the group is the examined version's: its gate waits for it (`recorder.queue.claims`)
+    ref = await arms.recorder.trajectory_at(
+        project_id, alias_id, address, request, arms.version.id, own_version=version.id
+    )
     at = time.time()
     logprobs = [float(p) for p in answered.logprobs]
     choice = SampledChoice(0, answered.message, answered.token_ids, logprobs, answered.finish_reason)

@@ -294,7 +294,7 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
 
 
 def _store_metrics(deps: AppParts) -> StoreMetrics:
-    return StoreMetrics(deps.project, deps.recorder_settings)
+    return StoreMetrics(deps.project, deps.recorder_settings, deps.learn)
 
 
 def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: WorkerPeers | None) -> App:

@@ -165,6 +165,7 @@ class JsonOutput:
         if waits != self._printed:
             self._printed = waits
             facts: dict[str, Any] = {"groups": dict(waiting.groups), "open_trajectories": waiting.open_trajectories}
+            facts |= {"shadow_groups": dict(waiting.shadow), "other_groups": dict(waiting.apart)}
             facts["due_in_s"] = {state: waiting.in_s(state, at) for state in waiting.due}
             self.tell(WAITING, text, facts | {"stages": [asdict(one) for one in stages]})
 
@@ -258,7 +259,7 @@ class EventPrinter:
     async def _read_events(self) -> None:
         try:
             events = await self._events.look()
-            self._waiting = await forecast_groups(self._project, self._settings.recorder)
+            self._waiting = await forecast_groups(self._project, self._settings.recorder, self._settings.learn)
             self._stages = await read_stages(self._project, self._settings, self._waiting)
         except StoreError as e:
             if not self._away:

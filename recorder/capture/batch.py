@@ -120,6 +120,7 @@ def requested_trajectory_of(
         tags=json_text(dict(address.tags)),
         offered_version=ref.version_id or prepared.version_id,
         started_at=prepared.started_at,
+        own_version=prepared.version_id,
         continues=continues,
         session=ref.session,
         whose=address.whose,

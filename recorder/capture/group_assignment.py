@@ -169,10 +169,10 @@ def _opened(key: _GroupKey, wanted: RequestedTrajectory, sequence: int) -> Group
 
 def _pin_of(group: GroupCandidate | None, wanted: RequestedTrajectory) -> str | None:
     if group is None or not group.declared:
-        return wanted.offered_version
+        return wanted.own_version or wanted.offered_version
     if group.version_id is None:
         group.version_id = wanted.offered_version
-    return group.version_id
+    return wanted.own_version or group.version_id
 
 
 def _join_row(group: GroupCandidate, wanted: RequestedTrajectory, at: float) -> tuple[Any, ...]:

@@ -125,12 +125,15 @@ class Recorder:
         request: RecordedRequest,
         offered_version: str | None,
         session: str | None = None,
+        *,
+        own_version: str | None = None,
     ) -> TrajectoryRef:
         """Find or create the trajectory that `address` names: by trajectory id, or a new member of a named group.
 
         A sealed trajectory is continued by a new one. The ref's `version_id` is the pinned version: of a declared
-        group, else of the trajectory. `offered_version` is pinned if there is none yet. Raises StoreUnavailable, and
-        NotOwner if the trajectory belongs to another key.
+        group, else of the trajectory. `offered_version` is pinned if there is none yet. `own_version` pins the
+        trajectory if it has no pin yet, whatever its group is pinned to: the caller named that version. Raises
+        StoreUnavailable, and NotOwner if the trajectory belongs to another key.
         """
         if address.trajectory is not None:
             known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
@@ -152,6 +155,7 @@ class Recorder:
             tags=rows.json_text(self.redaction.value(dict(address.tags))),
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
+            own_version=own_version,
             session=session,
             whose=address.whose,
             made_by=address.whose.key,

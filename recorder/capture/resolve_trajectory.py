@@ -130,6 +130,7 @@ def _after(row: ExistingTrajectory, asked: RequestedTrajectory, version_id: str 
         tags=row.tags,
         offered_version=version_id,
         started_at=0.0,
+        own_version=version_id,
         continues=row.id,
         session=row.session,
         whose=asked.whose,
@@ -141,9 +142,9 @@ def _after(row: ExistingTrajectory, asked: RequestedTrajectory, version_id: str 
 # --- pins
 
 
-def _pinned(row: ExistingTrajectory, offered: str | None) -> str | None:
+def _pinned(row: ExistingTrajectory, wanted: RequestedTrajectory) -> str | None:
     group_pin = row.group_version_id if row.declared else None
-    return row.version_id or group_pin or offered
+    return row.version_id or wanted.own_version or group_pin or wanted.offered_version
 
 
 def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: GroupCandidate | None) -> TrajectoryRef:
@@ -152,7 +153,7 @@ def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: Group
         adopted.id if adopted is not None else row.group_id,
         row.external_id,
         row.address_group or None,
-        _pinned(row, wanted.offered_version),
+        _pinned(row, wanted),
         Purpose(row.purpose),
         row.session,
         row.made_by,
@@ -160,11 +161,15 @@ def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: Group
 
 
 def _pin(ex: Executor, found: Sequence[tuple[ExistingTrajectory, RequestedTrajectory]]) -> None:
-    """Pin trajectories that existed before their first call (attempts of campaigns) to that call's version."""
+    """Pin trajectories that existed before their first call (attempts of campaigns), and their groups, by that call."""
     loose = [(row, wanted) for row, wanted in found if row.version_id is None or row.alias_id is None]
-    pins = [(row, wanted, _pinned(row, wanted.offered_version)) for row, wanted in loose]
-    declared = {row.group_id: version for row, _, version in pins if row.declared and row.group_version_id is None}
-    ex.many(sql.PIN_GROUPS, [(version, group) for group, version in declared.items() if version is not None])
+    pins = [(row, wanted, _pinned(row, wanted)) for row, wanted in loose]
+    offered = {
+        row.group_id: row.version_id or wanted.offered_version
+        for row, wanted, _ in pins
+        if row.declared and row.group_version_id is None
+    }
+    ex.many(sql.PIN_GROUPS, [(version, group) for group, version in offered.items() if version is not None])
     ex.many(sql.PIN_TRAJECTORIES, [(version, wanted.alias_id, row.id) for row, wanted, version in pins])
 
 

@@ -19,7 +19,11 @@ PlaceKey = tuple[str, str, str | None] | str  # an address, or the id of the row
 
 @dataclass(frozen=True, slots=True)
 class RequestedTrajectory:
-    """A trajectory that a call requests. `trajectory_id`: the id of its row if one must be created."""
+    """A trajectory that a call requests. `trajectory_id`: the id of its row if one must be created.
+
+    `offered_version` becomes the pin of its group, if that is declared and has none, and its own pin without such a
+    group. `own_version` is its pin whatever the group's is: the call names that version, or ran on it already.
+    """
 
     trajectory_id: str
     project_id: str
@@ -33,6 +37,7 @@ class RequestedTrajectory:
     tags: str  # JSON
     offered_version: str | None
     started_at: float
+    own_version: str | None = None
     continues: str | None = None
     continued_key: str | None = None  # replaces `implicit_key` if it continues another
     session: str | None = None

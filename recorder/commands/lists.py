@@ -36,7 +36,10 @@ from recorder.views.lists.filters import (
     FilterParam,
     parse_group_filter,
     parse_trajectory_filter,
+    with_usual_groups,
+    with_usual_trajectories,
 )
+from recorder.views.lists.paging import MOST_HIDDEN
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -152,7 +155,7 @@ def _option(word: FilterParam) -> Callable[[F], F]:
 @click.pass_obj
 def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **options: Any) -> None:
     """List recorded trajectories, newest first."""
-    wanted = _read(parse_trajectory_filter, options)
+    wanted = with_usual_trajectories(_read(parse_trajectory_filter, options))
 
     async def page(project: Project) -> Page[TrajectoryLine]:
         from recorder.views.lists.trajectories import list_trajectories
@@ -167,7 +170,7 @@ def trajectories(context: Context, /, watch: bool, before: str | None, limit: in
 @click.pass_obj
 def groups(context: Context, /, watch: bool, before: str | None, limit: int, **options: Any) -> None:
     """List groups of trajectories, newest first."""
-    wanted = _read(parse_group_filter, options)
+    wanted = with_usual_groups(_read(parse_group_filter, options))
 
     async def page(project: Project) -> Page[GroupLine]:
         from recorder.views.lists.groups import list_groups
@@ -203,9 +206,14 @@ def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shap
     found = run(context, page)
     if context.json:
         write_json(found.lines)
-        return
-    show_table(shape.columns, map(shape.row, found.lines), right=shape.right)
-    if found.next is not None:
+    else:
+        show_table(shape.columns, map(shape.row, found.lines), right=shape.right)
+    if found.hidden:
+        number = f"{found.hidden} or more" if found.hidden >= MOST_HIDDEN else str(found.hidden)
+        echo(
+            f"{number} of origin shadow (shadow answers, pairs of a gate) are hidden: --origin any shows all.", err=True
+        )
+    if found.next is not None and not context.json:
         searched = f"The newest {found.looked_at} were searched. " if found.looked_at else ""
         echo(f"{searched}More: --before {found.next}", err=True)
 

@@ -10,15 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.queue.groups.same_request import waits_for_members
-from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
+from recorder.queue.groups.uses import is_learnable, is_shadow, is_trainable
+from recorder.states import GroupState, VersionState
 from recorder.store.changes import mark_quiet
 from recorder.store.database import Project, Store
-from recorder.store.schema import aliases, groups, scores, trajectories, versions
+from recorder.store.schema import aliases, groups, scores, versions
 from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
@@ -145,10 +146,14 @@ async def claim_for_training(
 
 @dataclass(frozen=True, slots=True)
 class TrainableGroups:
-    """Scored groups that a trainer can take, and the time since the first of them was scored."""
+    """Scored groups that a trainer can take, and the time since the first of them was scored.
+
+    `shadow`: how many of them consist of shadow answers.
+    """
 
     groups: int
     first_s: float
+    shadow: int = 0
 
 
 async def waiting_for_training(
@@ -156,43 +161,29 @@ async def waiting_for_training(
 ) -> TrainableGroups:
     """Return what `claim_for_training` would find outside campaigns; `max_age_s`: without older groups."""
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
-    found = select(func.count(), now() - func.min(scored_at)).select_from(
+    of_shadows = func.sum(case((is_shadow(), 1), else_=0))
+    found = select(func.count(), now() - func.min(scored_at), of_shadows).select_from(
         groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     )
     if max_age_s is not None:  # as `scores.exclude_old_groups` excludes them
         found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
     async with store.read() as conn:
-        count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
-    return TrainableGroups(int(count), float(first_s or 0.0))
+        count, first_s, shadow = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
+    return TrainableGroups(int(count), float(first_s or 0.0), int(shadow or 0))
 
 
 def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
-    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    of = is_learnable() if campaign_id is None else and_(groups.c.campaign_id == campaign_id, is_trainable())
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
     settled = and_(groups.c.try_after.is_(None), ~waits_for_members())
-    wanted = and_(scored, groups.c.alias_id == alias_id, mine, is_trainable(), settled)
+    wanted = and_(scored, groups.c.alias_id == alias_id, of, settled)
     return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
 
 
 def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:
     its = scores.alias()  # the outer query may join the scores too
     return exists().where(its.c.id == groups.c.current_score_id, its.c.absolute, its.c.recipe_hash.in_(recipes))
-
-
-def is_trainable() -> ColumnElement[bool]:
-    """Whether a group has judged members and all of them have the purpose `train`."""
-
-    def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
-        return exists().where(
-            trajectories.c.group_id == groups.c.id,
-            trajectories.c.state == TrajectoryState.COMPLETED,
-            trajectories.c.selection.is_(None),
-            *also,
-        )
-
-    foreign = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))  # `none` members are never judged
-    return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
 
 
 async def _take(

@@ -10,6 +10,10 @@ proportions and differences of proportions result from adding two successes and 
 54, 2000): one success and one failure are added to each pool, so that no estimate is exactly 0 or 1. Attempts at the
 same scenario are correlated, which the interval ignores, so it is somewhat too wide.
 
+The interval of a mean of clustered values uses the cluster-robust variance (Liang and Zeger, "Longitudinal data
+analysis using generalized linear models", Biometrika 73, 1986), and Student's t with one degree of freedom less than
+there are clusters.
+
 Latency quantiles use the nearest rank, so each is a measured latency.
 """
 
@@ -22,6 +26,8 @@ from statistics import NormalDist
 from typing import Final
 
 _Z: Final = 1.96  # of the normal distribution, for 95 %
+_EXACT_Z: Final = NormalDist().inv_cdf(0.975)
+_ALIKE: Final = 1e-12  # clusters whose means differ by less are equal, up to rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +56,55 @@ def mean_interval(mean: float, std: float, number: int) -> Interval | None:
     return Interval(mean - half, mean + half)
 
 
-def reward_interval(mean: float, std: float, number: int, least: float, most: float) -> Interval | None:
-    """Return `mean_interval` of rewards between `least` and `most`, clipped to the range of rewards, 0 to 1.
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Values that depend on one another, such as the rewards of one group: their number and their sum."""
 
-    A side on which a reward was outside this range, as some judge recipes give, is not clipped.
+    number: int
+    total: float
+
+
+def clustered_interval(clusters: Sequence[Cluster], least: float, most: float) -> Interval | None:
+    """The 95 % interval of the mean over all values of clusters that are independent of one another.
+
+    `least`, `most`: the smallest and the largest value. The interval is clipped to the possible range of a reward, 0 to
+    1; on a side where a value lies outside, nothing is clipped. None: fewer than two clusters, which say nothing about
+    others. Where all clusters have one mean, others may differ: then the interval is `unseen_interval`.
     """
-    found = mean_interval(mean, std, number)
-    if found is None:
+    if len(clusters) < 2:
         return None
-    return Interval(max(0.0, found.low) if least >= 0 else found.low, min(1.0, found.high) if most <= 1 else found.high)
+    number = sum(one.number for one in clusters)
+    mean = math.fsum(one.total for one in clusters) / number
+    if all(abs(one.total - one.number * mean) <= one.number * _ALIKE for one in clusters):
+        return unseen_interval(mean, len(clusters), (min(0.0, least), max(1.0, most)))
+    squares = math.fsum((one.total - one.number * mean) ** 2 for one in clusters)
+    error = math.sqrt(len(clusters) / (len(clusters) - 1) * squares) / number
+    half = students_t(len(clusters) - 1) * error
+    low, high = mean - half, mean + half
+    return Interval(max(0.0, low) if least >= 0 else low, min(1.0, high) if most <= 1 else high)
+
+
+def students_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, by its expansion around the normal's (Fisher and Cornish 1960)."""
+    z = _EXACT_Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
+
+
+def unseen_interval(value: float, count: int, within: tuple[float, float]) -> Interval:
+    """The interval of a mean of `count` observations that are all alike.
+
+    Others may be a share that none of them showed (Wilson's interval for none seen), as different as can be.
+    """
+    none_seen = share_interval(0.0, count)
+    assert none_seen is not None
+    low, high = within
+    share = none_seen.high
+    return Interval(value - share * max(0.0, value - low), value + share * max(0.0, high - value))
 
 
 SURE: Final = NormalDist().inv_cdf(0.95)  # one-sided

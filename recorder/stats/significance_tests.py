@@ -25,13 +25,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.stats.means import Interval, share_interval
+from recorder.stats.means import Interval, students_t, unseen_interval
 
 Values = Mapping[str, Sequence[float]]  # by scenario, one value per attempt
 
 DRAWS: Final = 2_000
 _NORMAL: Final = NormalDist()
-_Z: Final = _NORMAL.inv_cdf(0.975)
 _ALIKE: Final = 1e-12  # scenarios whose values differ by less are equal, up to rounding
 _SHARE: Final = (0.0, 1.0)
 
@@ -76,36 +75,16 @@ def _estimate(values: Sequence[float], within: tuple[float, float]) -> PairedEst
     if len(values) < 2:
         return PairedEstimate(value, None, len(values))
     alike = max(values) - min(values) <= _ALIKE
-    found = _unseen(value, len(values), within) if alike else _bootstrapped(np.array(values), within)
+    found = unseen_interval(value, len(values), within) if alike else _bootstrapped(np.array(values), within)
     return PairedEstimate(value, found, len(values))
 
 
 def _bootstrapped(values: NDArray[np.float64], within: tuple[float, float]) -> Interval:
     count = len(values)
     times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)
-    tail = 100 * _NORMAL.cdf(-math.sqrt(count / (count - 1)) * _students_t(count - 1))
+    tail = 100 * _NORMAL.cdf(-math.sqrt(count / (count - 1)) * students_t(count - 1))
     low, high = np.percentile(times @ values / count, (tail, 100 - tail))
     return Interval(max(within[0], float(low)), min(within[1], float(high)))
-
-
-def _students_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, by its expansion around the normal's (Fisher and Cornish 1960)."""
-    z = _Z
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
-
-
-def _unseen(value: float, count: int, within: tuple[float, float]) -> Interval:
-    """Return the interval of `count` equal scenarios: unseen ones may have any value in range, at Wilson's share."""
-    none_seen = share_interval(0.0, count)
-    assert none_seen is not None
-    low, high = within
-    share = none_seen.high
-    return Interval(value - share * max(0.0, value - low), value + share * max(0.0, high - value))
 
 
 # Parts of the largest stake that cannot lose the whole capital. Large stakes detect a broken version at once, small

@@ -18,6 +18,7 @@ from recorder.registry import alias_moves, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
+from recorder.store.schema import trajectories
 from tests.recorder.rows import PROJECT, Rows
 
 Figures = dict[tuple[str, tuple[str, ...]], float]
@@ -33,7 +34,10 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     rows = Rows(store)
     alias = await rows.alias()
     await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
-    await rows.group(state="unscored", reason="judge_down", try_after=1.0)
+    await rows.ready_group(alias_id=alias.id, state="unscored", reason="judge_down", try_after=1.0)
+    pair = await rows.ready_group(2, purpose="eval", alias_id=alias.id)
+    for member in await rows.members(pair):
+        await rows.set(trajectories, member, origin="shadow")
     step = await steps.begin_step(store, alias.id, alias.live_version_id or "")
     version = await versions.allocate_version(store, alias.id, alias.live_version_id or "", step_id=step.id)
     await versions.mark_version(store, version.id, VersionState.WRITTEN)
@@ -41,10 +45,14 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_groups", ("scored",)] == 1
     assert found["hone_groups", ("trained",)] == 0
+    assert (found["hone_groups", ("ready",)], found["hone_other_groups", ("ready", "gate")]) == (0, 1)
+    assert (found["hone_judge_tokens_today", ("learning",)], found["hone_judge_usd_today", ("gate",)]) == (0, 0)
     assert found["hone_groups_due_seconds", ("unscored",)] == 0
     assert found["hone_unscored_groups", ("judge_down",)] == 1
     assert found["hone_reward_mean", ("helpdesk", "helpdesk@0")] == 0.5
     assert found["hone_rewarded_trajectories", ("helpdesk", "helpdesk@0")] == 3
+    assert found["hone_reward_relative", ("helpdesk", "helpdesk@0")] == 1
+    assert ("hone_reward_mean", ("helpdesk", "helpdesk@1")) not in found  # it has sampled nothing
     assert found["hone_steps", ("helpdesk", "running")] == 1
     assert found["hone_versions", ("helpdesk", "written")] == 1
     assert ("hone_pending_version_seconds", ("helpdesk", "written", "helpdesk@1")) in found
@@ -92,7 +100,7 @@ async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> 
 async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, made = Rows(store), StoreMetrics(Project(store, PROJECT), RecorderSettings())
     assert (await read(made))["hone_groups", ("open",)] == 0
-    await rows.group()
+    await rows.ready_group(alias_id=(await rows.alias()).id, state="open")
     assert (await read(made))["hone_groups", ("open",)] == 0
     monkeypatch.setattr(store_metrics, "EVERY_S", 0.0)
     assert (await read(made))["hone_groups", ("open",)] == 1

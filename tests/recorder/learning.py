@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import update
+
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import NewScenario
 from recorder.queue.training import steps
@@ -14,6 +16,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.schema import score_parts
 from recorder.views.campaigns.events import VALIDATION
 from tests.recorder.rows import PROJECT, Rows
 
@@ -43,16 +46,25 @@ class Learned:
         assert live is not None
         return live
 
-    async def group(self, number: int, **values: Any) -> str:
-        """A scored group of the live version, with ids of its own."""
+    async def group(self, number: int, *, purpose: str = "train", absolute: bool = True, **values: Any) -> str:
+        """A scored group of the live version, with ids of its own. `absolute`: no ranking has a part in its rewards."""
         group_id, live = f"grp_{number:04d}", await self.live()
         more = {"alias_id": self.alias_id, "version_id": live, "external_id": f"order-{number}", **values}
         await self.rows.group(id=group_id, state="ready", **more)
         for side in range(2):
             run = f"traj_{number:04d}_{side}"
-            await self.rows.trajectory(group_id, id=run, state="completed", alias_id=self.alias_id, answered=False)
-        await self.rows.score(group_id)
+            of_run = {"alias_id": self.alias_id, "version_id": live, "purpose": purpose}
+            await self.rows.trajectory(group_id, id=run, state="completed", answered=False, **of_run)
+            await self.rows.call(run, id=f"call_{number:04d}_{side}", version_id=live)
+        await self.rows.score(group_id, absolute=absolute)
         return group_id
+
+    async def set_rewards(self, number: int, *values: float) -> None:
+        """Change the rewards of a group's members."""
+        async with self.store.write() as conn:
+            for side, value in enumerate(values):
+                of_run = score_parts.c.trajectory_id == f"traj_{number:04d}_{side}"
+                await conn.execute(update(score_parts).where(of_run).values(value=value))
 
     async def step(self, number: int, metrics: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
         """One step on one group: a version that is written."""

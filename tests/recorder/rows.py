@@ -63,7 +63,7 @@ class Rows:
         await self.insert(trajectories, {**row, **values})
         trajectory_id = str(values.get("id", row["id"]))
         if answered:
-            await self.call(trajectory_id)
+            await self.call(trajectory_id, version_id=values.get("version_id"))
         return trajectory_id
 
     async def call(self, trajectory_id: str, *, sampled: int = 1, **values: Any) -> str:
@@ -91,9 +91,8 @@ class Rows:
     async def ready_group(self, members: int = 2, *, purpose: str = "train", **values: Any) -> str:
         group_id = await self.group(**{"state": "ready", "ready_at": now(), **values})
         for _ in range(members):
-            await self.trajectory(
-                group_id, state="completed", purpose=purpose, alias_id=values.get("alias_id"), ended_at=now()
-            )
+            of_group = {name: values[name] for name in ("alias_id", "version_id") if name in values}
+            await self.trajectory(group_id, state="completed", purpose=purpose, ended_at=now(), **of_group)
         return group_id
 
     async def scored_group(self, members: int = 2, *, purpose: str = "train", **values: Any) -> str:
@@ -101,10 +100,10 @@ class Rows:
         await self.score(group_id)
         return group_id
 
-    async def score(self, group_id: str, owner: str = "judge") -> str:
+    async def score(self, group_id: str, owner: str = "judge", **values: Any) -> str:
         claim = await claims.claim_one_for_judging(self.store, group_id, owner, 60)
         assert claim is not None
-        return await scores.record_score(self.store, claim, await self.judgement(claim))
+        return await scores.record_score(self.store, claim, await self.judgement(claim, **values))
 
     async def judgement(self, claim: GroupClaim, **values: Any) -> NewScore:
         ids = await self.members(claim.group_id)

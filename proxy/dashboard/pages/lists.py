@@ -25,7 +25,8 @@ from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, render_page
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
-from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
+from recorder.views.lists.filters import ANY, GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
+from recorder.views.lists.paging import MOST_HIDDEN
 
 SEARCH: Final = "search"  # the parameter of the search field
 # Labels of parameters with names that do not explain them.
@@ -57,6 +58,7 @@ class FilterForm:
     query: ListQuery
     fields: Sequence[FilterField]
     search_name: str = SEARCH  # of the search field
+    most_hidden: int = MOST_HIDDEN  # as many are counted of what the list hides
 
     @property
     def used(self) -> bool:
@@ -77,6 +79,10 @@ class FilterForm:
         """The address of the page before an id, with the same filters; without an id, of the newest page."""
         filled = [*self.query.filters, *([] if before is None else [("before", before)])]
         return f"{self.path}?{urlencode(filled)}" if filled else self.path
+
+    def address_of_any_origin(self) -> str:
+        """The address of the newest page with the same filters and all origins."""
+        return f"{self.path}?{urlencode([*self.query.filters, ('origin', ANY)])}"
 
 
 def build_filter_form(

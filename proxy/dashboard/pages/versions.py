@@ -25,7 +25,7 @@ from recorder.errors import Conflict
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
 from recorder.registry.moves import list_moves
-from recorder.registry.versions import get_version, get_version_by_name, parse_name
+from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import version_detail
 
@@ -71,11 +71,8 @@ async def version_page(
     """One version; `compare`: the version that its tasks are compared with; `task`: the task to show the answers of."""
     detail = await version_detail(context.project, str(name).lstrip("/"), compare or None, task)
     alias = await get_alias(context.project, detail.version.alias_name)
-    others = [
-        one.name
-        for one in await list_ancestry(context.project.store, alias, limit=VERSIONS)
-        if one.id != detail.version.id
-    ]
+    newest = (await list_versions(context.project.store, alias.id))[:VERSIONS]
+    others = [one.name for one in newest if one.id != detail.version.id]
     return render_page(request, "version.html", detail=detail, version=detail.version, alias=alias, others=others)
 
 

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
 from recorder.queue.groups.disputes import is_disputed
-from recorder.states import GroupState, Purpose
+from recorder.queue.groups.uses import is_learnable, is_trainable
+from recorder.states import GroupState
 from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, campaigns, groups, trajectories
 from recorder.store.statement import equals_literal
@@ -69,14 +70,13 @@ def is_counted() -> ColumnElement[bool]:
 async def count_groups(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
     """Count an alias's groups by state before training, of one campaign or of none. Cheap enough for polling.
 
-    Finished groups (trained, excluded), groups that wait for a person and groups without the purpose `train` are not
-    counted.
+    Groups count that a trainer takes once they are scored. Finished groups (trained, excluded) and groups that wait for
+    a person do not.
     """
-    foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
-    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    of = is_learnable() if campaign_id is None else and_(groups.c.campaign_id == campaign_id, is_trainable())
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
     moving = and_(groups.c.state.in_(_ON_THE_WAY), ~is_disputed())
     on_the_way = (groups.c.project_id == project, moving, groups.c.alias_id == alias_id)
-    query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
+    query = select(groups.c.state, func.count()).where(*on_the_way, of)
     async with store.read() as conn:
         return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}

@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Select, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at, new_id
+from recorder.queue.groups.uses import group_use
 from recorder.queue.judging import switches
 from recorder.queue.judging.switches import (
     AGREES,
@@ -212,11 +213,12 @@ def read_cost(row: Any) -> CrossCheckCost:
     return sql.as_view(CrossCheckCost, row, at=float(row.at or 0.0))
 
 
-async def cross_check_cost(conn: AsyncConnection, project_id: str, since: float) -> CrossCheckCost:
-    """Return the cost of cross-checks since a time (unix seconds)."""
-    s = second_scores.c
-    query = cost_query().where(s.id >= first_id_at("second", since), sql.without_index(s.project_id) == project_id)
-    return read_cost((await conn.execute(query)).one())
+async def cross_check_costs(conn: AsyncConnection, project_id: str, since: float) -> dict[str, CrossCheckCost]:
+    """Return the cost of cross-checks since a time (unix seconds), by the `GroupUse` of the groups."""
+    s, use = second_scores.c, group_use().label("use")
+    query = cost_query(use).add_columns(use).join(groups, groups.c.id == s.group_id)
+    recent = (s.id >= first_id_at("second", since), sql.without_index(s.project_id) == project_id)
+    return {str(row.use): read_cost(row) for row in await conn.execute(query.where(*recent))}
 
 
 async def is_cross_checked(store: Store, group_id: str, pair: str) -> bool:

@@ -11,16 +11,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.queue.campaigns import NAMED_RECIPE
-from recorder.queue.claims import GroupClaim, is_trainable
+from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.closure import write_exclusions
 from recorder.queue.groups.disputes import CODE as DISPUTED
 from recorder.queue.groups.readiness import GroupCode
+from recorder.queue.groups.uses import is_trainable
 from recorder.queue.judging import records
 from recorder.queue.judging.records import JudgePrompt, Messages, NewReply
 from recorder.states import GroupState
@@ -331,6 +332,14 @@ async def score_rewards(store: Store, score_id: str) -> dict[str, float | None]:
     )
     async with store.read() as conn:
         return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+def is_ranked() -> ColumnElement[bool]:
+    """Return whether a judge's ranking has a part in a score's rewards: they mean something within its group only.
+
+    A score of checks has no prompt hash. A ranking that was only measured, with weight 0, leaves the rewards absolute.
+    """
+    return and_(scores.c.prompt_hash.is_not(None), ~scores.c.absolute)
 
 
 def part_rewards(parts: Iterable[NewPart]) -> dict[str, float | None]:

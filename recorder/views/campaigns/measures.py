@@ -19,7 +19,7 @@ from recorder.stats.means import Interval
 from recorder.views.campaigns.events import CampaignMeasure, StepDone, Validation
 
 Kind = Literal["success", "win rate", "reward"]
-Source = Literal["validation", "step", "gate", "own trajectories"]
+Source = Literal["validation", "step", "gate"]
 SPREAD: Final = "reward_std"  # the key in a validation's figures and in the trainer's metrics
 _KINDS: Final[dict[CampaignMeasure, Kind]] = {
     CampaignMeasure.SUCCESS: "success", CampaignMeasure.WINS: "win rate", CampaignMeasure.REWARD: "reward",

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ class TrajectoryFilter:
     version: str | None = None  # the name of its pinned version, `helpdesk@3`
     states: tuple[TrajectoryState, ...] = ()  # any of them
     purpose: Purpose | None = None
-    origins: tuple[Origin, ...] = ()  # one of them
+    origins: tuple[Origin, ...] = ()  # any of them
     source: str | None = None  # of the attribution of one of its calls
     session: str | None = None
     tags: tuple[tuple[str, str | None], ...] = ()  # name and value, all of them; None: any value
@@ -50,12 +50,16 @@ class GroupFilter:
     states: tuple[GroupState, ...] = ()
     reason: str | None = None  # why it is excluded or unscored
     campaign: str | None = None  # its id, or its name
+    origins: tuple[Origin, ...] = ()  # a trajectory of it has one of them
     spread_from: float | None = None  # between the best and the worst reward of its current score
     spread_to: float | None = None
     since: float | None = None  # it was opened at this time or later
     until: float | None = None  # it was opened before this time
 
 
+# A list shows these unless an origin is asked for: a gate makes more shadow trajectories at once than a page has lines.
+USUAL_ORIGINS: Final = tuple(origin for origin in Origin if origin is not Origin.SHADOW)
+ANY: Final = "any"  # the value of `origin` that means all
 ALL_TRAJECTORIES: Final = TrajectoryFilter()
 ALL_GROUPS: Final = GroupFilter()
 
@@ -123,6 +127,17 @@ def _one_of(name: str, about: str, kind: type[StrEnum], *, field: str | None = N
     return FilterParam(name, about, field or name, read, takes, many=field is not None)
 
 
+def _origin(about: str) -> FilterParam:
+    takes = (*(origin.value for origin in Origin), ANY)
+
+    def read(value: str) -> tuple[Origin, ...]:
+        if value not in takes:
+            raise ValueError(f"{value!r} is not one of {', '.join(takes)}")
+        return tuple(Origin) if value == ANY else (Origin(value),)
+
+    return FilterParam("origin", f"{about} Default: all but shadow.", "origins", read, takes, many=True)
+
+
 def _word(name: str, about: str, read: Read = _text, **others: Any) -> FilterParam:
     return FilterParam(name, about, others.pop("field", name), read, **others)
 
@@ -136,7 +151,7 @@ TRAJECTORY_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("version", "Of this version (helpdesk@3)."),
         _one_of("state", "In this state.", TrajectoryState, field="states"),
         _one_of("purpose", "Of this purpose.", Purpose),
-        _one_of("origin", "Of this origin.", Origin, field="origins"),
+        _origin("Of this origin, or of any."),
         _word("source", "One of its calls was attributed by this source (path, key, header, lineage …)."),
         _word("session", "Of this client session."),
         _word("tag", "With this tag: name, or name=value.", _tag, field="tags", many=True),
@@ -157,6 +172,7 @@ GROUP_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _one_of("state", "In this state.", GroupState, field="states"),
         _word("reason", "Excluded or unscored for this reason."),
         _word("campaign", "Of this campaign: its id or its name."),
+        _origin("With a trajectory of this origin, or of any."),
         _word("spread_from", "With at least this difference between the best and the worst reward.", _number),
         _word("spread_to", "With at most this difference between the best and the worst reward.", _number),
         _word("since", f"Opened at this time or later: {_TIMES}.", _moment),
@@ -167,12 +183,29 @@ GROUP_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
 
 def parse_trajectory_filter(query: Iterable[tuple[str, str]]) -> TrajectoryFilter:
     """Parse the filters of trajectories, as names and values. An empty value is ignored. Raises FilterInvalid."""
-    return TrajectoryFilter(**_read(TRAJECTORY_FILTER_PARAMS, query))
+    return TrajectoryFilter(**_with_all_origins(_read(TRAJECTORY_FILTER_PARAMS, query)))
 
 
 def parse_group_filter(query: Iterable[tuple[str, str]]) -> GroupFilter:
     """Parse the filters of groups, as names and values. An empty value is ignored. Raises FilterInvalid."""
-    return GroupFilter(**_read(GROUP_FILTER_PARAMS, query))
+    return GroupFilter(**_with_all_origins(_read(GROUP_FILTER_PARAMS, query)))
+
+
+def with_usual_trajectories(wanted: TrajectoryFilter) -> TrajectoryFilter:
+    """Return the filter of a list where nobody asks for an origin: without a group, of `USUAL_ORIGINS`."""
+    asked = wanted.origins or wanted.group is not None
+    return wanted if asked else replace(wanted, origins=USUAL_ORIGINS)
+
+
+def with_usual_groups(wanted: GroupFilter) -> GroupFilter:
+    """Return the filter of a list where nobody asks for an origin: groups of `USUAL_ORIGINS`."""
+    return wanted if wanted.origins else replace(wanted, origins=USUAL_ORIGINS)
+
+
+def _with_all_origins(values: dict[str, Any]) -> dict[str, Any]:
+    """Join the origins of each value of the parameter: one of them may mean all."""
+    named = {one for several in values.get("origins", ()) for one in several}
+    return values | ({"origins": tuple(origin for origin in Origin if origin in named)} if named else {})
 
 
 def _read(params: Mapping[str, FilterParam], query: Iterable[tuple[str, str]]) -> dict[str, Any]:

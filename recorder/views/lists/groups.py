@@ -20,7 +20,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, groups, score_parts, trajectories, versions
 from recorder.views.lists import scans
 from recorder.views.lists.columns import first_words, version_name
-from recorder.views.lists.filters import ALL_GROUPS, GroupFilter
+from recorder.views.lists.filters import ALL_GROUPS, USUAL_ORIGINS, GroupFilter
 from recorder.views.lists.paging import Page, fill_page, find_page
 
 
@@ -51,11 +51,12 @@ async def list_groups(
 ) -> Page[GroupLine]:
     """Return a page of the groups that match the filter, newest first, after the place `before`.
 
-    Raises FilterInvalid.
+    Where the filter has `USUAL_ORIGINS`, the page counts what they hide. Raises FilterInvalid.
     """
     walk = await scans.scan_groups(project, wanted)
     page = await find_page(project.store, scans.GROUPS, walk.candidates, walk.checks, before=before, limit=limit)
-    return fill_page(page, await _lines(project.store, page.lines))
+    hidden = await scans.count_hidden_groups(project, wanted) if wanted.origins == USUAL_ORIGINS else 0
+    return fill_page(page, await _lines(project.store, page.lines), hidden)
 
 
 async def _lines(store: Store, ids: Sequence[str]) -> list[GroupLine]:

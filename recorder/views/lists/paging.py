@@ -22,6 +22,7 @@ from recorder.errors import FilterInvalid
 from recorder.store import sql
 from recorder.store.database import Store
 
+MOST_HIDDEN: Final = 10_000  # what has an origin that a list does not show: the newest so many are counted
 MOST_LOOKED_AT: Final = 6000  # candidates of one page; checking a trajectory of six turns takes up to 10 µs
 _SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,17})?(e[+-]?\d{1,3})?", re.ASCII)  # as Python formats a float
 Place = tuple[Any, ...]
@@ -32,12 +33,14 @@ T = TypeVar("T")
 class Page(Generic[T]):
     """Lines of a list. `next`: the place after which the next page begins; None: this is the last page.
 
-    `looked_at`: the page is not full, because the scan stopped after so many candidates; there are more.
+    `looked_at`: the page is not full, because the scan stopped after so many candidates; there are more. `hidden`: how
+    many of the whole list match but for their origin, counted up to `MOST_HIDDEN`.
     """
 
     lines: Sequence[T]
     next: str | None
     looked_at: int | None = None
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,6 @@ async def find_page(
     return Page(ids, stretch.end, stretch.size if stretch.end is not None else None)
 
 
-def fill_page(page: Page[str], lines: Sequence[T]) -> Page[T]:
-    """Return the same page with a line for each id."""
-    return Page(lines, page.next, page.looked_at)
+def fill_page(page: Page[str], lines: Sequence[T], hidden: int) -> Page[T]:
+    """Return the same page with a line for each id, and what the list hides."""
+    return Page(lines, page.next, page.looked_at, hidden)

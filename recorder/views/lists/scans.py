@@ -9,7 +9,7 @@ is only a check is written without its index (`sql.without_index`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import (
@@ -33,12 +33,14 @@ from recorder.ids import first_id_at
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
 from recorder.search.matches import find_trajectories
+from recorder.states import Origin
 from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, calls, campaigns, groups, score_parts, tool_calls, trajectories, versions
+from recorder.store.statement import equals_literal
 from recorder.views.lists import columns
-from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
-from recorder.views.lists.paging import Candidates, FullRecipe, IndexedScan, Order, Place, Range
+from recorder.views.lists.filters import USUAL_ORIGINS, GroupFilter, TrajectoryFilter
+from recorder.views.lists.paging import MOST_HIDDEN, Candidates, FullRecipe, IndexedScan, Order, Place, Range
 
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as in their index
 # A trajectory gets its id at its first request and begins with its first call, so the two times differ.
@@ -101,6 +103,35 @@ async def scan_groups(project: Project, wanted: GroupFilter) -> Scan:
     """Plan the scan of groups."""
     all_of_them = IndexedScan(GROUPS, [g.project_id == project.id], *_opened(wanted), _MOST_GROUPS)
     return await _walk(project.store, all_of_them, _of_groups(project.id, wanted))
+
+
+async def count_hidden_trajectories(project: Project, wanted: TrajectoryFilter) -> int:
+    """Count the trajectories of origin shadow that match the filter but for their origin, of the newest such."""
+    others = replace(wanted, origins=())
+    checks = [one.check for one in _of_runs(project.id, others)]
+    if wanted.search is not None:
+        checks.append(t.id.in_(await find_trajectories(project, wanted.search, before=None, limit=_MOST_SAYING)))
+    hidden = select(t.id).where(*_hidden(project.id)).order_by(t.id.desc()).limit(MOST_HIDDEN)
+    return await _count(project.store, select(t.id).where(t.id.in_(hidden), *checks) if checks else hidden)
+
+
+async def count_hidden_groups(project: Project, wanted: GroupFilter) -> int:
+    """Count the groups of shadow answers and pairs of gates that match the filter but for their origin, as above."""
+    checks = [one.check for one in _of_groups(project.id, replace(wanted, origins=()))]
+    checks += [] if wanted.since is None else [g.opened_at >= wanted.since]
+    checks += [] if wanted.until is None else [g.opened_at < wanted.until]
+    members = select(t.group_id).where(*_hidden(project.id)).order_by(t.id.desc()).limit(MOST_HIDDEN).subquery()
+    return await _count(project.store, select(g.id).where(g.id.in_(select(members.c.group_id)), *checks))
+
+
+def _hidden(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """The trajectories that `USUAL_ORIGINS` hide, by the index of only those."""
+    return t.project_id == project_id, equals_literal(t.origin, Origin.SHADOW)
+
+
+async def _count(store: Store, query: Select[tuple[str]]) -> int:
+    async with store.read() as conn:
+        return int((await conn.execute(select(func.count()).select_from(query.subquery()))).scalar_one())
 
 
 async def _walk(store: Store, all_of_it: IndexedScan, asked: Sequence[_FilterCondition]) -> Scan:
@@ -178,7 +209,7 @@ def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
         found.append(sql.without_index(t.state).in_(wanted.states))
     if wanted.purpose is not None:
         found.append(t.purpose == wanted.purpose)
-    if wanted.origins:
+    if wanted.origins and len(wanted.origins) < len(Origin):
         found.append(sql.without_index(t.origin).in_(wanted.origins))
     if wanted.source is not None:
         found.append(exists().where(calls.c.trajectory_id == t.id, calls.c.attribution_source == wanted.source))
@@ -222,9 +253,17 @@ def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElemen
             or_(campaigns.c.id == wanted.campaign, campaigns.c.name == wanted.campaign),
         )
         found.append(g.campaign_id.in_(named))
+    if wanted.origins == USUAL_ORIGINS:  # a group whose members are deleted is shown
+        found.append(~_has_member(t.origin == Origin.SHADOW))
+    elif wanted.origins and len(wanted.origins) < len(Origin):
+        found.append(_has_member(t.origin.in_(wanted.origins)))
     if wanted.spread_from is not None or wanted.spread_to is not None:
         found.append(_between(_spread(), wanted.spread_from, wanted.spread_to))
     return found
+
+
+def _has_member(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    return exists().where(t.group_id == g.id, condition)
 
 
 def _begun(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:

@@ -18,7 +18,7 @@ from recorder.store.ledger import TRAINED
 from recorder.store.schema import aliases, groups, score_parts, tool_calls, trajectories, versions
 from recorder.views.lists import scans
 from recorder.views.lists.columns import exclusion_reason, first_words, is_reward, newest_reasons, version_name
-from recorder.views.lists.filters import ALL_TRAJECTORIES, TrajectoryFilter
+from recorder.views.lists.filters import ALL_TRAJECTORIES, USUAL_ORIGINS, TrajectoryFilter
 from recorder.views.lists.paging import Page, fill_page, find_page
 from recorder.views.trajectories.shapes import TrajectoryRow, read_trajectory
 
@@ -49,11 +49,12 @@ async def list_trajectories(
 ) -> Page[TrajectoryLine]:
     """Return a page of the trajectories that match the filter, newest first, after the place `before`.
 
-    Raises FilterInvalid.
+    Where the filter has `USUAL_ORIGINS`, the page counts what they hide. Raises FilterInvalid.
     """
     walk = await scans.scan_trajectories(project, wanted)
     page = await find_page(project.store, scans.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
-    return fill_page(page, await trajectory_lines(project.store, page.lines))
+    hidden = await scans.count_hidden_trajectories(project, wanted) if wanted.origins == USUAL_ORIGINS else 0
+    return fill_page(page, await trajectory_lines(project.store, page.lines), hidden)
 
 
 async def trajectory_lines(store: Store, ids: Sequence[str]) -> list[TrajectoryLine]:

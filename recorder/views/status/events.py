@@ -22,6 +22,7 @@ from recorder.base.terminal import format_duration
 from recorder.ids import first_id_at
 from recorder.queue import gate_requests
 from recorder.queue.gate_requests import GateProgress
+from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import switches
 from recorder.queue.judging.scores import REWARD
 from recorder.queue.judging.switches import JudgeSwitch
@@ -35,6 +36,7 @@ MOST_ROWS: Final = 500  # of one kind in one read
 _UP: Final = "up"  # states of engines
 _DOWN: Final = "down"
 _REFUSED: Final = "refused"
+_PURPOSES: Final = {GroupUse.GATE: " for the gate", GroupUse.EVALUATION: " to be measured"}
 _RETRIED: Final = "try_after_s"  # the key, in the ledger's detail, of a group that is judged again later
 
 
@@ -116,7 +118,7 @@ class EventReader:
         self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
     ) -> list[Event]:
         query = (
-            select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"))
+            select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"), group_use().label("use"))
             .join(groups, groups.c.id == scores.c.group_id)
             .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
             .where(scores.c.project_id == self._project.id, scores.c.id >= first_id_at("score", since))
@@ -125,14 +127,15 @@ class EventReader:
         )
         rows = list(await conn.execute(query))
         after.scores = {row.id for row in rows}
-        new: dict[str, list[Any]] = defaultdict(list)
+        new: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in rows:
             if before is not None and row.id not in before.scores:
-                new[row.alias or "no alias"].append(row)
+                purpose = str(GroupUse.LEARNING if row.use == GroupUse.SHADOW else row.use)
+                new[row.alias or "no alias", purpose].append(row)
         events = []
-        for alias, of in new.items():
+        for (alias, purpose), of in sorted(new.items()):
             ids = [row.id for row in of]
-            events += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
+            events += [_batch(alias, purpose, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
         return events
 
     async def _judge_switches(
@@ -237,12 +240,17 @@ async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) 
     ]
 
 
-def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]]) -> Event:
+def _batch(alias: str, purpose: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]]) -> Event:
+    """Return the event that groups of one purpose were judged; those of shadow answers are for learning, and named."""
     costs = [row.cost_usd for row in judged if row.cost_usd is not None]
     rewards = [reward for reward, unasked in given if not unasked]
-    facts = {"alias": alias, "groups": len(judged), "trajectories": len(given), "unasked": len(given) - len(rewards)}
+    shadow = sum(row.use == GroupUse.SHADOW for row in judged)
+    facts: dict[str, Any] = {"alias": alias, "purpose": purpose, "groups": len(judged), "shadow": shadow}
+    facts |= {"trajectories": len(given), "unasked": len(given) - len(rewards)}
     facts |= {"cost_usd": sum(costs) if costs else None}
-    text = f"{alias}: {_count(len(judged), 'group')} judged, {_trajectories(len(given))}"
+    named = f" ({shadow} of shadow answers)" if shadow else ""
+    text = f"{alias}: {_count(len(judged), 'group')} judged{_PURPOSES.get(GroupUse(purpose), '')}{named}"
+    text += f", {_trajectories(len(given))}"
     text += f" ({facts['unasked']} without a judge)" if facts["unasked"] else ""
     if rewards:
         facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}

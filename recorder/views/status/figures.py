@@ -7,9 +7,10 @@ processes are running (leases and replicas).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Subquery, case, func, select
@@ -17,23 +18,28 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
 from recorder.queue import gate_requests
+from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import cross_checks
-from recorder.queue.judging.cross_checks import CrossCheckCost
 from recorder.queue.judging.scores import REWARD
-from recorder.settings import RecorderSettings
+from recorder.registry.versions import parse_name
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.ledger import count_codes
+from recorder.store.ledger import TRAINED, UNTRAINED, count_codes
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.store.statement import equals_literal
 from recorder.views.status.events import detail_text
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
 from recorder.views.status.stage_facts import GroupForecast, forecast_groups
+from recorder.views.versions.rewards import VersionReward, load_rewards
 
 RATE_S: Final = 60.0
-NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups only
-_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second reverts the first
+NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups only
+# Status and metrics show the rewards of an alias's newest versions, until so many versions or trajectories are read.
+# The views of versions have them all.
+REWARDED_VERSIONS: Final = 50
+REWARDED_TRAJECTORIES: Final = 8000
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
 
@@ -44,16 +50,6 @@ class JudgeSpending:
     groups: int
     tokens: int
     cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class VersionReward:
-    """The mean reward of the trajectories that a version sampled, without rewards that no judge or function gave."""
-
-    alias: str
-    version: str
-    trajectories: int
-    mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +108,7 @@ class ProjectFigures:
     excluded: Mapping[str, int]  # trajectories, by the ledger's code
     excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
+    spent_by_purpose: Mapping[str, JudgeSpending]  # today: learning, shadow, gate, evaluation
     rewards: Sequence[VersionReward]
     steps: Sequence[StepFigures]
     versions: Mapping[tuple[str, str], int]  # (alias, state) → how many
@@ -121,22 +118,24 @@ class ProjectFigures:
     judges: Sequence[JudgeAgreement]
 
 
-async def load_figures(project: Project, settings: RecorderSettings) -> ProjectFigures:
-    """Read all figures of a project, in short transactions."""
-    forecast = await forecast_groups(project, settings)
+async def load_figures(
+    project: Project, settings: RecorderSettings, learn: LearnSettings | None = None
+) -> ProjectFigures:
+    """Read all figures of a project, in short transactions. `learn`: as in `forecast_groups`."""
+    forecast = await forecast_groups(project, settings, learn)
     codes = await count_codes(project, "trajectory")
     async with project.store.read() as conn:
         found = await _versions(conn, project.id)
+        spent = await judge_spending(conn, project.id, start_of_day(forecast.at))
         return ProjectFigures(
             at=forecast.at,
             calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
             waiting=forecast,
-            trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
-            excluded={
-                code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
-            },
+            trained=codes.get(TRAINED, 0),  # without those that are untrained by now: `count_codes` omits them
+            excluded={code: n for code, n in codes.items() if code not in (TRAINED, UNTRAINED, gate_requests.NO_LOSS)},
             excluded_groups=await count_excluded_groups(conn, project.id),
-            spent_today=await judge_spending(conn, project.id, start_of_day(forecast.at)),
+            spent_today=total_spending(spent.values()),
+            spent_by_purpose=spent,
             rewards=await _rewards(conn, project.id),
             steps=await _steps(conn, project.id),
             versions=found,
@@ -165,29 +164,34 @@ async def count_excluded_groups(conn: AsyncConnection, project_id: str) -> dict[
     return {str(code): int(count) for code, count in await conn.execute(query)}
 
 
-async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> JudgeSpending:
-    """Return what the judge and the second judges have used since a time (unix seconds)."""
-    query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
-    query = query.where(
-        scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id
-    )
-    number, tokens, cost = (await conn.execute(query)).one()
-    return add_cross_checks(
-        JudgeSpending(int(number), int(tokens or 0), cost), await cross_checks.cross_check_cost(conn, project_id, since)
-    )
+async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> dict[str, JudgeSpending]:
+    """Return what the judge and the second judges have used since a time (unix seconds), by `GroupUse`.
+
+    Second judges judged the same groups, so they add no groups. Uses without any are omitted.
+    """
+    use = group_use().label("use")
+    of_score = scores.join(groups, groups.c.id == scores.c.group_id)
+    tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
+    recent = (scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id)
+    query = select(use, func.count(), tokens, func.sum(scores.c.cost_usd)).select_from(of_score).where(*recent)
+    rows = await conn.execute(query.group_by(use))
+    found = {str(of): JudgeSpending(int(number), int(used or 0), usd) for of, number, used, usd in rows}
+    for of, other in (await cross_checks.cross_check_costs(conn, project_id, since)).items():
+        beside = JudgeSpending(0, other.tokens_in + other.tokens_out, other.usd)
+        found[of] = total_spending([found[of], beside] if of in found else [beside])
+    return {of.value: found[of] for of in GroupUse if of in found}
 
 
-def add_cross_checks(judged: JudgeSpending, other: CrossCheckCost) -> JudgeSpending:
-    """Add the cost of second judges to the judge's; they judged the same groups, so the number of groups stays."""
-    costs = [float(usd) for usd in (judged.cost_usd, other.usd) if usd is not None]
-    return JudgeSpending(
-        judged.groups, judged.tokens + other.tokens_in + other.tokens_out, sum(costs) if costs else None
-    )
+def total_spending(spent: Iterable[JudgeSpending]) -> JudgeSpending:
+    """Return the sum; its cost is None if no price is known."""
+    of = list(spent)
+    costs = [float(one.cost_usd) for one in of if one.cost_usd is not None]
+    return JudgeSpending(sum(one.groups for one in of), sum(one.tokens for one in of), sum(costs) if costs else None)
 
 
 def _newest_groups(project_id: str) -> Subquery:
     scored = (groups.c.project_id == project_id, groups.c.current_score_id.is_not(None))
-    newest = select(groups.c.id, groups.c.current_score_id, groups.c.version_id).where(*scored)
+    newest = select(groups.c.id, groups.c.current_score_id).where(*scored)
     return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
 
 
@@ -212,21 +216,18 @@ async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[Mis
 
 
 async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward]:
-    newest_groups = _newest_groups(project_id)
-    by = func.coalesce(trajectories.c.version_id, newest_groups.c.version_id)
-    query = (
-        select(aliases.c.name, versions.c.number, func.count(), func.avg(score_parts.c.value))
-        .select_from(newest_groups)
-        .join(score_parts, score_parts.c.score_id == newest_groups.c.current_score_id)
-        .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
-        .join(versions, versions.c.id == by)
-        .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
-        .group_by(aliases.c.name, versions.c.number)
-        .order_by(aliases.c.name, versions.c.number)
-    )
-    rows = await conn.execute(query)
-    return [VersionReward(alias, f"{alias}@{number}", int(runs), float(mean)) for alias, number, runs, mean in rows]
+    """Return the rewards of each alias's live version and its newest ones, by alias and number, in bounded reads."""
+    is_live = case((versions.c.state == VersionState.LIVE, 0), else_=1)
+    query = select(versions.c.id, versions.c.alias_id).where(versions.c.project_id == project_id)
+    rows = (await conn.execute(query.order_by(versions.c.alias_id, is_live, versions.c.number.desc()))).all()
+    found: dict[str, VersionReward] = {}
+    for _, of_alias in groupby(rows, key=lambda row: row.alias_id):
+        read = 0
+        for row in islice(of_alias, REWARDED_VERSIONS):
+            if read < REWARDED_TRAJECTORIES:
+                found |= await load_rewards(conn, [row.id])
+                read += found[row.id].trajectories if row.id in found else 0
+    return sorted(found.values(), key=lambda one: (one.alias, parse_name(one.version)[1] or 0))
 
 
 async def _steps(conn: AsyncConnection, project_id: str) -> list[StepFigures]:

@@ -20,7 +20,6 @@ from recorder.base.terminal import format_duration
 from recorder.ids import first_id_at
 from recorder.queue.groups.disputes import CODE as DISPUTED
 from recorder.queue.groups.disputes import waiting_for_person
-from recorder.queue.judging import cross_checks
 from recorder.queue.judging.scores import REWARD
 from recorder.states import GroupState
 from recorder.stats.agreement import PairAgreement, compare_rewards
@@ -33,12 +32,12 @@ from recorder.views.status.figures import (
     JudgeSpending,
     JudgingTrouble,
     MissingPart,
-    add_cross_checks,
     count_excluded_groups,
     judge_spending,
     list_missing_parts,
     list_troubles,
     start_of_day,
+    total_spending,
 )
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
 
@@ -111,6 +110,7 @@ class JudgingView:
     excluded_groups: Mapping[str, int]  # groups, by the ledger's code
     missing_parts: Sequence[MissingPart]
     spent_today: JudgeSpending
+    spent_by_purpose: Mapping[str, JudgeSpending]  # today: learning, shadow, gate, evaluation
     scores: int
     is_complete: bool  # whether these are all scores of these days
     latency: Latency
@@ -127,13 +127,15 @@ async def load_judging(project: Project) -> JudgingView:
     async with project.store.read() as conn:
         at = await sql.current_time(conn)
         rows = await _newest(conn, project.id, at)
+        spent = await judge_spending(conn, project.id, start_of_day(at))
         return JudgingView(
             at=at,
             groups=await _by_state(conn, project.id),
             unscored=await list_troubles(conn, project.id),
             excluded_groups=await count_excluded_groups(conn, project.id),
             missing_parts=await list_missing_parts(conn, project.id),
-            spent_today=await _today(conn, project.id, start_of_day(at), rows),
+            spent_today=total_spending(spent.values()),
+            spent_by_purpose=spent,
             scores=len(rows),
             is_complete=len(rows) < MOST_SCORES,
             latency=_latency(rows),
@@ -154,16 +156,6 @@ async def _newest(conn: AsyncConnection, project_id: str, at: float) -> list[Any
     recent = s.id >= first_id_at("score", start_of_day(at) - (DAYS - 1) * 86400.0)
     query = select(*columns, s.created_at).where(recent, sql.without_index(s.project_id) == project_id)
     return list(await conn.execute(query.order_by(s.id.desc()).limit(MOST_SCORES)))
-
-
-async def _today(conn: AsyncConnection, project_id: str, since: float, rows: Sequence[Any]) -> JudgeSpending:
-    """Return what was used since a time: summed from the scores already read, if these reach so far back."""
-    first = first_id_at("score", since)
-    if len(rows) == MOST_SCORES and rows[-1].id >= first:
-        return await judge_spending(conn, project_id, since)
-    of = [row for row in rows if row.id >= first]
-    judged = JudgeSpending(len(of), sum(row.tokens_in + row.tokens_out for row in of), _cost(of))
-    return add_cross_checks(judged, await cross_checks.cross_check_cost(conn, project_id, since))
 
 
 async def _by_state(conn: AsyncConnection, project_id: str) -> dict[str, int]:

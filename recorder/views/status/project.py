@@ -14,10 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from sqlalchemy import func, select
-
 from recorder.base.terminal import format_duration
-from recorder.ids import first_id_at
 from recorder.queue import leases
 from recorder.registry import replicas
 from recorder.registry.alias_moves import BY_HAND
@@ -26,9 +23,7 @@ from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
 from recorder.states import CampaignState, GroupState, StepState
-from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.schema import steps
 from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
 from recorder.views.status.client_problems import (
     ADVICE,
@@ -46,13 +41,14 @@ from recorder.views.status.figures import (
     ProjectFigures,
     ShadowCost,
     StepFigures,
-    VersionReward,
     list_shadow_costs,
     load_figures,
 )
 from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
+from recorder.views.versions.rewards import VersionReward
+from recorder.views.versions.steps import count_done_steps
 
 RECENT_S: Final = 30.0  # engines and proxies report every ten seconds
 HOUR_S: Final = 3600.0
@@ -174,7 +170,9 @@ class Status:
     taken_back: list[RevertedVersion]
     calls_per_s: float
     open_trajectories: int
-    groups: Mapping[str, int]  # by state
+    groups: Mapping[str, int]  # by state: what the learner could take, and what is trained or excluded
+    shadow_groups: Mapping[str, int]  # by state: of `groups`, those of shadow answers
+    other_groups: Mapping[str, Mapping[str, int]]  # unfinished ones that the learner takes none of: by use, by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
     stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
@@ -182,6 +180,7 @@ class Status:
     excluded: Mapping[str, int]
     excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
+    spent_by_purpose: Mapping[str, JudgeSpending]  # today: learning, shadow, gate, evaluation
     rewards: Sequence[VersionReward]
     steps: list[LastStep]
     steps_last_hour: int  # done, of all aliases
@@ -199,7 +198,7 @@ class Status:
 
 async def load_status(project: Project, settings: LoopSettings) -> Status:
     """Read the whole status from the store."""
-    found = await load_figures(project, settings.recorder)
+    found = await load_figures(project, settings.recorder, settings.learn)
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.list_live_proxies(project, replicas.REMEMBERED_S)
@@ -213,7 +212,7 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
         taken_back=[one for alias in alias_views if (one := await _reverted_version(project, alias, found.at))],
         **_learning(found),
         stages=await read_stages(project, settings, found.waiting),
-        steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        steps_last_hour=sum((await count_done_steps(project, found.at - HOUR_S)).values()),
         campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
@@ -270,28 +269,21 @@ async def _reverted_version(project: Project, alias: AliasView, at: float) -> Re
     return RevertedVersion(alias.name, moves[0].version, at - moves[0].at, moves[0].why)
 
 
-async def _steps_since(project: Project, since: float) -> int:
-    """Count the steps that were done since a time (unix seconds). Steps that took longer than a day are missed."""
-    done = (steps.c.id >= first_id_at("step", since - DAY_S), steps.c.state == StepState.DONE)
-    query = select(func.count()).where(
-        *done, steps.c.ended_at >= since, sql.without_index(steps.c.project_id) == project.id
-    )
-    async with project.store.read() as conn:
-        return int((await conn.execute(query)).scalar_one())
-
-
 def _learning(found: ProjectFigures) -> dict[str, Any]:
-    alias_views = found.waiting
+    there = found.waiting
     return {
         "calls_per_s": found.calls_per_s,
-        "open_trajectories": alias_views.open_trajectories,
-        "groups": dict(alias_views.groups),
-        "groups_due_in_s": {str(state): alias_views.in_s(state) for state in alias_views.due},
-        "waiting": alias_views.sentence(),
+        "open_trajectories": there.open_trajectories,
+        "groups": dict(there.groups),
+        "shadow_groups": dict(there.shadow),
+        "other_groups": {use: dict(counts) for use, counts in there.apart.items()},
+        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
+        "waiting": there.sentence(),
         "trained": found.trained,
         "excluded": dict(found.excluded),
         "excluded_groups": dict(found.excluded_groups),
         "spent_today": found.spent_today,
+        "spent_by_purpose": found.spent_by_purpose,
         "rewards": found.rewards,
         "steps": [
             LastStep(**_fields(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None)
@@ -332,8 +324,9 @@ def list_alarms(status: Status) -> Iterator[str]:
         yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
     for judges in status.judges:
         yield from judges.alarms
-    if status.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in status.workers):
-        yield f"{_groups(status.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
+    ready = sum(counts.get(GroupState.READY, 0) for counts in (status.groups, *status.other_groups.values()))
+    if ready and not any(_is_judge(worker) for worker in status.workers):
+        yield f"{_groups(ready)} ready and no judge runs: start one with `hone judge`"
     for step in status.steps:
         if step.state == StepState.ABANDONED:
             yield f"step {step.number} of {step.alias} was abandoned ({step.reason})"

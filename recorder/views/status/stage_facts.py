@@ -7,20 +7,23 @@ waits for (`recorder.views.status.stages`).
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, exists, func, select
+from sqlalchemy import Select, and_, case, exists, func, or_, select
 
 from recorder.base.terminal import format_duration
 from recorder.queue import campaigns, claims, leases
+from recorder.queue.claims import TrainableGroups
 from recorder.queue.groups import lookup
 from recorder.queue.groups.disputes import waiting_for_person
 from recorder.queue.groups.idle_trajectories import idle_trajectories
 from recorder.queue.groups.lookup import is_counted
-from recorder.queue.groups.readiness import GroupFacts, MemberCounts, close_time
+from recorder.queue.groups.readiness import GroupCode, GroupFacts, MemberCounts, close_time
+from recorder.queue.groups.uses import GroupUse, group_use, is_gate_work, is_learnable, is_shadow, is_trainable
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
@@ -48,8 +51,8 @@ async def next_close_in(project: Project, alias_id: str, settings: RecorderSetti
 async def next_close_at(project: Project, settings: RecorderSettings, alias_id: str | None = None) -> float | None:
     """Return when the next open group closes, of an alias or of any (unix seconds), or None if that is unknown.
 
-    Groups of campaigns are omitted, and so are groups with an unfinished call or with members that are not live
-    traffic: when these end cannot be predicted.
+    Only groups that the learner could take count. Groups with an unfinished call or with members that are not live
+    traffic are omitted: when these end cannot be predicted.
     """
     async with project.store.read() as conn:
         rows: Sequence[Any] = (await conn.execute(_open_groups(project.id, alias_id, settings))).all()
@@ -96,7 +99,7 @@ def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettin
             groups.c.project_id == project_id,
             groups.c.state == GroupState.OPEN,
             *((groups.c.alias_id == alias_id,) if alias_id is not None else ()),
-            groups.c.campaign_id.is_(None),
+            is_learnable(),
             ~answering,
             ~anothers,
         )
@@ -114,60 +117,164 @@ _WORDS: Final = (
     (GroupState.TRAINING, "being trained on", ""),
     (GroupState.TRIED, "in a version that is not decided", ""),
 )
+UNFINISHED: Final = tuple(state for state, *_ in _WORDS)
+HELD: Final = "held back"
+CAMPAIGN: Final = "campaign"
+OTHER: Final = "not for training"
+# What the learner takes none of, by use, in the order in which it is shown.
+APART: Final[Sequence[str]] = (HELD, GroupUse.GATE.value, CAMPAIGN, GroupUse.EVALUATION.value, OTHER)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupForecast:
-    """Groups by state at a time. `due`: state → when time alone moves the next group of that state (unix seconds)."""
+    """Groups by state at a time. `due`: state → when time alone moves the next group of that state (unix seconds).
+
+    `groups`: those that the learner could take (`recorder.queue.groups.uses`), and all that are trained or excluded;
+    `shadow`: how many of them are of shadow answers. `scored` counts those that a step could take now. `apart`: the
+    others that are not finished, by use (`APART`); `held back` are scored groups for learning that no step takes yet:
+    they lack a baseline, are too old, or wait for a further judging or for the group of their own trajectory.
+    `trainable`: the scored groups of each alias, by its id.
+    """
 
     at: float
     groups: Mapping[str, int]
     due: Mapping[str, float]
     open_trajectories: int
+    shadow: Mapping[str, int] = field(default_factory=dict)
+    apart: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    retries_at: float | None = None  # when the next group of any use is judged again
+    trainable: Mapping[str, TrainableGroups] = field(default_factory=dict)
+
+    def total(self, state: str) -> int:
+        """Return how many groups of any use are in a state that is not finished: the judge's work."""
+        return self.groups.get(state, 0) + sum(of_use.get(state, 0) for of_use in self.apart.values())
 
     def in_s(self, state: str, at: float | None = None) -> float | None:
         """Return the seconds from `at` (default: when this was read) until a group of that state is due, or None."""
         return max(0.0, self.due[state] - (self.at if at is None else at)) if state in self.due else None
 
     def sentence(self, at: float | None = None, *, times: bool = True) -> str:
-        """Return a text such as `5 groups open, the next closes in 07:38; 2 scored`; without `times`, only numbers."""
-        return "; ".join(self._parts(at, times)) or "no group yet"
+        """Return a text such as `5 groups open, the next closes in 07:38; 2 scored`; without `times`, only numbers.
+
+        What the learner takes none of is counted apart: `gate: 16 groups ready for the judge`.
+        """
+        return "; ".join([*self._parts(at, times), *self._apart()]) or "no group yet"
 
     def _parts(self, at: float | None, times: bool) -> Iterable[str]:
         for state, words, verb in _WORDS:
             count = self.groups.get(state, 0)
             if not count:
                 continue
-            what = f"{count} group{'' if count == 1 else 's'} {words}"
+            shadow = self.shadow.get(state, 0)
+            what = f"{_groups(count)} {words}" + (f" ({shadow} of shadow answers)" if shadow else "")
             in_s = self.in_s(state, at)
             yield what + (
                 f", the next {verb} in {format_duration(in_s)}" if times and verb and in_s is not None else ""
             )
 
+    def _apart(self) -> Iterable[str]:
+        for use in APART:
+            counts = self.apart.get(use, {})
+            said = [f"{_groups(counts[state])} {words}" for state, words, _ in _WORDS if counts.get(state)]
+            if said:
+                yield f"{use}: {', '.join(said)}"
 
-async def forecast_groups(project: Project, settings: RecorderSettings) -> GroupForecast:
-    """Count groups by state and find when they are next due. A few short queries, cheap enough after every change."""
+
+def _groups(number: int) -> str:
+    return f"{number} group{'' if number == 1 else 's'}"
+
+
+async def forecast_groups(
+    project: Project, settings: RecorderSettings, learn: LearnSettings | None = None
+) -> GroupForecast:
+    """Count groups by state and use, and find when they are next due. `learn`: with its bound on the age of groups."""
     running = (trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN)
     async with project.store.read() as conn:
         at = await sql.current_time(conn)
-        counted = select(groups.c.state, func.count(), func.min(groups.c.try_after))
-        rows = list(await conn.execute(counted.where(groups.c.project_id == project.id).group_by(groups.c.state)))
+        rows = list(await conn.execute(_unfinished_groups(project.id)))
+        learnable = int((await conn.execute(_learnable_scores(project.id))).scalar_one())
+        finished = list(await conn.execute(_finished_groups(project.id)))
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
-    counts = {str(state): int(number) for state, number, _ in rows}
-    due = {str(state): float(again) for state, _, again in rows if state == GroupState.UNSCORED and again is not None}
-    if counts.get(GroupState.OPEN) and (closes := await next_close_at(project, settings)) is not None:
+    trainable = await _trainable_groups(project, learn or LearnSettings())
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        counts[row.use][str(row.state)] += row.number
+    counts[GroupUse.LEARNING] += counts[GroupUse.SHADOW]
+    for state, number in (
+        *finished,
+        (GroupState.SCORED, sum(one.groups for one in trainable.values())),
+    ):
+        counts[GroupUse.LEARNING][str(state)] += number
+    counts[GroupUse.SHADOW][GroupState.SCORED] += sum(one.shadow for one in trainable.values())
+    counts[HELD][GroupState.SCORED] += max(0, learnable - counts[GroupUse.LEARNING][GroupState.SCORED])
+    retries = [(row.use, row.again) for row in rows if row.state == GroupState.UNSCORED and row.again is not None]
+    of_learner = [again for use, again in retries if use in (GroupUse.LEARNING, GroupUse.SHADOW)]
+    due = {str(GroupState.UNSCORED): min(of_learner)} if of_learner else {}
+    if counts[GroupUse.LEARNING][GroupState.OPEN] and (closes := await next_close_at(project, settings)) is not None:
         due[GroupState.OPEN] = closes
-    return GroupForecast(at, counts, due, runs_open)
+    return GroupForecast(
+        at=at,
+        groups=_known(counts[GroupUse.LEARNING]),
+        due=due,
+        open_trajectories=runs_open,
+        shadow=_known(counts[GroupUse.SHADOW]),
+        apart={use: found for use in APART if (found := _known(counts[use]))},
+        retries_at=min((again for _, again in retries), default=None),
+        trainable=trainable,
+    )
+
+
+def _known(counts: Counter[str]) -> dict[str, int]:
+    return {str(state): number for state, number in sorted(counts.items()) if number}
+
+
+def _unfinished_groups(project_id: str) -> Select[Any]:
+    """Select the numbers of groups that are neither scored nor finished, by state and use."""
+    use = case(
+        (and_(is_learnable(), is_shadow()), GroupUse.SHADOW.value),
+        (is_learnable(), GroupUse.LEARNING.value),
+        (is_gate_work(), GroupUse.GATE.value),
+        (and_(groups.c.campaign_id.is_not(None), is_trainable()), CAMPAIGN),
+        (group_use() == GroupUse.EVALUATION.value, GroupUse.EVALUATION.value),
+        else_=OTHER,
+    ).label("use")
+    again = func.min(groups.c.try_after).label("again")
+    query = select(groups.c.state, use, func.count().label("number"), again)
+    unfinished = groups.c.state.in_([state for state in UNFINISHED if state is not GroupState.SCORED])
+    query = query.where(groups.c.project_id == project_id, unfinished)
+    return query.group_by(groups.c.state, use)
+
+
+def _learnable_scores(project_id: str) -> Select[Any]:
+    scored = (groups.c.project_id == project_id, groups.c.state == GroupState.SCORED)
+    return select(func.count()).select_from(groups).where(*scored, is_learnable())
+
+
+def _finished_groups(project_id: str) -> Select[Any]:
+    """Select the numbers of trained and excluded groups; those that are only measured were never to be trained on."""
+    reason = sql.without_index(groups.c.reason)
+    out = and_(groups.c.state == GroupState.LEFT_OUT, reason.is_distinct_from(GroupCode.MEASURED))
+    these = (groups.c.project_id == project_id, or_(groups.c.state == GroupState.TRAINED, out))
+    return select(groups.c.state, func.count()).where(*these).group_by(groups.c.state)
+
+
+async def _trainable_groups(project: Project, learn: LearnSettings) -> dict[str, TrainableGroups]:
+    """Return the scored groups of each alias that a step could take, by the alias's id."""
+    found = {}
+    for alias in await get_aliases(project):
+        lacking = await baselines.list_lacking_recipes(project.store, alias.id)
+        found[alias.id] = await claims.waiting_for_training(project.store, alias.id, lacking, learn.max_age_s)
+    return found
 
 
 async def read_stages(
     project: Project, settings: LoopSettings, forecast: GroupForecast | None = None
 ) -> tuple[StageStatus, ...]:
     """Return the status of all stages. `forecast`: the project's groups, if the caller has just read them."""
-    there = forecast if forecast is not None else await forecast_groups(project, settings.recorder)
+    there = forecast if forecast is not None else await forecast_groups(project, settings.recorder, settings.learn)
     async with project.store.read() as conn:
         for_a_person = await waiting_for_person(conn, project.id)
-    counts = dict(there.groups)
+    counts = dict(there.groups) | {state: there.total(state) for state in UNFINISHED if there.total(state)}
     if GroupState.UNSCORED in counts:
         counts[GroupState.UNSCORED] -= for_a_person
     facts = LoopFacts(
@@ -176,10 +283,13 @@ async def read_stages(
         groups=counts,
         open_trajectories=there.open_trajectories,
         closes_at=there.due.get(GroupState.OPEN),
-        retries_at=there.due.get(GroupState.UNSCORED),
+        retries_at=there.retries_at,
         has_judge=await has_judge(project),
         judged=await _judged(project, settings.learn, there.at),
-        aliases=[await _alias(project.store, alias, settings, there.at) for alias in await get_aliases(project)],
+        aliases=[
+            await _alias(project.store, alias, settings, there.at, there.trainable.get(alias.id))
+            for alias in await get_aliases(project)
+        ],
     )
     return loop_stages(facts, settings)
 
@@ -209,7 +319,9 @@ async def _judged(project: Project, learn: LearnSettings, at: float) -> list[Jud
     return await budgets.judging_cost_since(project, at - DAY_S)
 
 
-async def _alias(store: Store, alias: AliasView, settings: LoopSettings, at: float) -> AliasFacts:
+async def _alias(
+    store: Store, alias: AliasView, settings: LoopSettings, at: float, trainable: TrainableGroups | None = None
+) -> AliasFacts:
     counts = await lookup.count_groups(store, alias.id)
     closes_s = None
     if counts.get(GroupState.OPEN):
@@ -222,7 +334,7 @@ async def _alias(store: Store, alias: AliasView, settings: LoopSettings, at: flo
     return AliasFacts(
         alias=alias.name,
         groups=counts,
-        trainable=await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s),
+        trainable=trainable or await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s),
         closes_at=None if closes_s is None else at + closes_s,
         undecided=None if undecided is None else (undecided.name, undecided.state),
         fallen=fallen,

@@ -8,7 +8,7 @@ Refuses: reading the store and predicting when a group closes (`recorder.views.s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -88,11 +88,11 @@ class LoopSettings:
 class AliasFacts:
     """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
 
-    `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
-    state. `fallen`: the live version, if its reward fell and nobody has decided about it since, and how it fell.
-    `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`:
-    judge recipes without enough rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps
-    that the schedule of the next one counts.
+    `trainable`: the scored groups that a step could take, of those in `groups`. `undecided`: the version that waits for
+    its decision, and its state. `fallen`: the live version, if its reward fell and nobody has decided about it since,
+    and how it fell. `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour
+    began. `lacking`: judge recipes without enough rewards for a running baseline, with the number of rewards.
+    `schedule_steps`: the steps that the schedule of the next one counts.
     """
 
     alias: str
@@ -220,7 +220,7 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
     if not alias.has_learner:
         text = f"a learner: {there} enough for a step and none runs. Start one with `hone learn`."
         return _learning_waits(alias, StageCode.NO_LEARNER, text)
-    text = f"Learning begins a step: {there} scored."
+    text = f"Learning begins a step: {there} scored{_of_shadows(alias.trainable)}."
     return StageStatus(Stage.LEARNING, alias.alias, StageState.READY, StageCode.STEP_DUE, None, text)
 
 
@@ -242,9 +242,7 @@ def _without_enough_groups(
     alias: AliasFacts, facts: LoopFacts, settings: LoopSettings, due_s: float | None
 ) -> StageStatus:
     wanted = settings.trainer.min_groups
-    there = ", ".join(
-        f"{_number(alias.groups[state])} {what}" for state, what in _ON_THE_WAY if alias.groups.get(state)
-    )
+    there = ", ".join(_on_the_way(alias))
     text = f"{wanted} scored group{'' if wanted == 1 else 's'}: {there or 'no group is on its way'}."
     if due_s is not None:
         text += f" A step begins with those that are scored at about {clock_time(facts.at + due_s, facts.at)}."
@@ -258,6 +256,23 @@ def _without_enough_groups(
         text += f" A running baseline needs more than {baselines.FEWEST} rewards by one recipe, and there are "
         return _learning_waits(alias, StageCode.BASELINE, f"{text}{max(alias.lacking.values())}.")
     return _learning_waits(alias, StageCode.TOO_FEW_GROUPS, text, alias.closes_at)
+
+
+def _on_the_way(alias: AliasFacts) -> Iterator[str]:
+    """Yield the groups on the way to a step, by state; a scored one that no step takes yet is held back."""
+    for state, what in _ON_THE_WAY:
+        number = alias.groups.get(state, 0)
+        if state is GroupState.SCORED:
+            scored = alias.trainable.groups
+            if scored:
+                yield f"{_number(scored)} {what}{_of_shadows(alias.trainable)}"
+            number, what = number - scored, "scored and held back"
+        if number > 0:
+            yield f"{_number(number)} {what}"
+
+
+def _of_shadows(trainable: TrainableGroups) -> str:
+    return f" ({trainable.shadow} of shadow answers)" if trainable.shadow else ""
 
 
 def _judge_held(facts: LoopFacts, settings: LoopSettings) -> BudgetHold | None:

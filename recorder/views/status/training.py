@@ -9,19 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import func, select
-
-from recorder.ids import first_id_at
 from recorder.queue import leases
 from recorder.queue.training.budgets import DAY_S, HOUR_S
-from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Project
-from recorder.store.schema import aliases, scores, steps
 from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
+from recorder.views.status.figures import JudgeSpending, judge_spending, total_spending
 from recorder.views.status.stage_facts import forecast_groups, read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
-from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
+from recorder.views.versions.steps import OutcomeCounts, StepSummary, count_done_steps, list_steps, training_outcomes
 
 STEPS: Final = 50
 TRAINER: Final = "trainer:"  # the prefix of a lease on training an alias
@@ -29,13 +25,14 @@ TRAINER: Final = "trainer:"  # the prefix of a lease on training an alias
 
 @dataclass(frozen=True, slots=True)
 class RecentSpending:
-    """The recent cost: judging within 24 hours, and steps of live learning within one hour by alias.
+    """The recent cost: judging within 24 hours, and the steps that ended within one hour with a version, by alias.
 
-    Judging includes campaigns, which `[learn]` does not limit.
+    Both include campaigns, which `[learn]` does not limit.
     """
 
     judge_tokens: int
     judge_usd: float
+    judge_by_purpose: Mapping[str, JudgeSpending]  # learning, shadow, gate, evaluation
     steps_last_hour: Mapping[str, int]
 
 
@@ -60,7 +57,7 @@ class TrainingOverview:
 
 async def training_overview(project: Project, settings: LoopSettings, alias: str | None = None) -> TrainingOverview:
     """Return the overview; with an alias, only its learning stage, steps and campaigns."""
-    there = await forecast_groups(project, settings.recorder)
+    there = await forecast_groups(project, settings.recorder, settings.learn)
     held = await leases.list_holders(project, TRAINER)
     return TrainingOverview(
         at=there.at,
@@ -80,12 +77,11 @@ async def training_overview(project: Project, settings: LoopSettings, alias: str
 async def _budgets(project: Project) -> RecentSpending:
     async with project.store.read() as conn:
         at = await sql.current_time(conn)
-        began = (steps.c.project_id == project.id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
-        query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
-        counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)
-        recent = {str(name): int(number) for name, number in await conn.execute(counted)}
-        used = select(func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd)).where(
-            scores.c.id >= first_id_at("score", at - DAY_S), sql.without_index(scores.c.project_id) == project.id
-        )
-        tokens, usd = (await conn.execute(used)).one()
-    return RecentSpending(int(tokens or 0), float(usd or 0.0), recent)
+        spent = await judge_spending(conn, project.id, at - DAY_S)
+    total = total_spending(spent.values())
+    return RecentSpending(
+        judge_tokens=total.tokens,
+        judge_usd=total.cost_usd or 0.0,
+        judge_by_purpose=spent,
+        steps_last_hour=await count_done_steps(project, at - HOUR_S),
+    )

@@ -2,8 +2,8 @@
 
 Owns: these views. Refuses: deciding (`recorder.registry`), and drawing them.
 
-A version's measure is the first of these that exists: a campaign's validation, the held-out scenarios of its gate, or
-the rewards of its trajectories that a later step trained on. Each has the number of attempts and a 95 % interval.
+A version's measure is of held-out scenarios: of a campaign's validation, else of its gate. Its reward is the mean over
+the trajectories that it sampled (`recorder.views.versions.rewards`). Both have a number and a 95 % interval.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.queue.judging.scores import REWARD
 from recorder.registry import ancestry, moves
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import VersionMove
@@ -23,9 +22,10 @@ from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.stats import means
 from recorder.store.database import Project, Store
-from recorder.store.schema import campaigns, ledger, score_parts, step_groups, step_trajectories, steps
+from recorder.store.schema import campaigns, ledger, step_groups, step_trajectories, steps
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
 from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
+from recorder.views.versions.rewards import VersionReward, load_rewards
 
 _GATES: Final = ("gated", "rejected")  # the moves of a gate
 _DECISIONS: Final = 20  # the newest moves of a version that are read
@@ -49,7 +49,7 @@ class AncestryVersion(VersionView):
 
     `in_line`: it is live, or an ancestor of the live version. `role`: how its alias uses it. `share`: its share of new
     groups, if it is the canary or the version held back. `decided`: the newest decision about it; `checked`: its
-    gate's decision.
+    gate's decision. `measure`: of held-out scenarios; `reward`: of the trajectories that it sampled.
     """
 
     parent: str | None
@@ -57,6 +57,7 @@ class AncestryVersion(VersionView):
     role: Literal["live", "canary", "previous"] | None
     share: float | None
     measure: Measure | None
+    reward: VersionReward | None
     trained: TrainingSource | None
     decided: VersionMove | None
     checked: VersionMove | None
@@ -86,7 +87,7 @@ async def _ancestry_versions(
     )
     async with store.read() as conn:
         trained = await _training_sources(conn, ids)
-        own, live_line = await _reward_measures(conn, alias, ids), await _live_ancestry(conn, alias)
+        rewards, live_line = await load_rewards(conn, ids), await _live_ancestry(conn, alias)
         validated = await _validation_measures(conn, alias)
     return [
         AncestryVersion(
@@ -95,7 +96,8 @@ async def _ancestry_versions(
             in_line=v.id in live_line,
             role=_role(alias, v),
             share=_share(alias, v),
-            measure=validated.get(v.name) or _gate_measure(decided, v) or own.get(v.id),
+            measure=validated.get(v.name) or _gate_measure(decided, v),
+            reward=rewards.get(v.id),
             trained=trained.get(v.id),
             decided=next((move for move in decided if move.version_id == v.id), None),
             checked=_checked(decided, v),
@@ -154,37 +156,6 @@ async def _validation_measures(conn: AsyncConnection, alias: AliasView) -> dict[
     }
     found = {name: compute_measure(one, infer_measure([one])) for name, one in newest.items()}
     return {name: measure for name, measure in found.items() if measure is not None}
-
-
-async def _reward_measures(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) -> dict[str, Measure]:
-    """Return the mean reward of the step after each version: that version sampled most of the step's trajectories."""
-    counted = (score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
-    runs = (
-        select(
-            step_groups.c.step_id,
-            func.count().label("runs"),
-            func.min(score_parts.c.value).label("least"),
-            func.max(score_parts.c.value).label("most"),
-        )
-        .join(score_parts, score_parts.c.score_id == step_groups.c.score_id)
-        .join(steps, steps.c.id == step_groups.c.step_id)
-        .where(steps.c.alias_id == alias.id, steps.c.parent_version_id.in_(ids), steps.c.state == StepState.DONE)
-        .where(*counted)
-        .group_by(step_groups.c.step_id)
-        .subquery()
-    )
-    query = select(steps.c.parent_version_id, steps.c.metrics, runs.c.runs, runs.c.least, runs.c.most).join(
-        runs, runs.c.step_id == steps.c.id
-    )
-    rows = (await conn.execute(query.order_by(steps.c.number))).all()
-    # One recipe judges them all, so the range of all rewards is the range of each.
-    least, most = min((row.least for row in rows), default=0.0), max((row.most for row in rows), default=0.0)
-    found = {}
-    for parent, metrics, number, *_ in rows:
-        if (mean := metrics.get("reward_mean")) is not None:
-            interval = means.reward_interval(mean, metrics.get("reward_std", 0.0), number, least, most)
-            found[str(parent)] = Measure("reward", mean, int(number), interval, "own trajectories")
-    return found
 
 
 # --- the training data of a version

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Select, and_, case, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
 from recorder.ids import first_id_at
 from recorder.queue.campaigns import CampaignView, list_group_ids
-from recorder.queue.judging.scores import REWARD, score_rewards
+from recorder.queue.judging.scores import REWARD, is_ranked, score_rewards
 from recorder.registry.versions import VersionView
 from recorder.states import TrajectoryState, VersionState
 from recorder.store.database import Store
@@ -65,12 +65,13 @@ class SharedTask:
     after: Sequence[TaskGroup]
     reward_before: float | None
     reward_after: float | None
+    relative: bool  # a judge's ranking has a part in these rewards: they do not compare the versions
 
     @property
     def rise(self) -> float | None:
-        """The mean reward after, less the one before; None if one of them is unknown."""
+        """The mean reward after, less the one before; None if one is unknown or they cannot be compared."""
         before, after = self.reward_before, self.reward_after
-        return None if before is None or after is None else after - before
+        return None if before is None or after is None or self.relative else after - before
 
 
 async def list_shared_tasks(store: Store, before: VersionView, after: VersionView) -> list[SharedTask]:
@@ -117,15 +118,27 @@ def _numbered(version: VersionView) -> Select[Any]:
     columns = (newest.id, newest.external_id, newest.state, newest.current_score_id, newest.opened_at)
     named = (scenarios.c.external_id.label("scenario"), key.label("key"), place.label("place"))
     query = select(*columns, *named).outerjoin(scenarios, scenarios.c.id == newest.scenario_id)
-    return query.where(newest.version_id == version.id, key.is_not(None))
+    return query.where(key.is_not(None), _version_of(newest) == version.id)
+
+
+def _version_of(group: Any) -> ColumnElement[str]:
+    """The version that a group is pinned to, else the version of all its members; null where they have several."""
+    one, other = func.min(trajectories.c.version_id), func.max(trajectories.c.version_id)
+    of_members = select(case((one == other, one))).where(trajectories.c.group_id == group.id)
+    return func.coalesce(group.version_id, of_members.correlate(group.id.table).scalar_subquery())
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Mapping[str, Any]:
     known_ids = [id_ for id_ in score_ids if id_ is not None]
     value = score_parts.c.value
-    query = select(score_parts.c.score_id, func.avg(value), func.max(value), func.count(value))
-    query = query.where(score_parts.c.score_id.in_(known_ids), score_parts.c.part == REWARD)
-    return {row[0]: row[1:] for row in await conn.execute(query.group_by(score_parts.c.score_id))}
+    ranked = is_ranked().label("ranked")
+    query = (
+        select(score_parts.c.score_id, func.avg(value), func.max(value), func.count(value), ranked)
+        .join(scores, scores.c.id == score_parts.c.score_id)
+        .where(score_parts.c.score_id.in_(known_ids), score_parts.c.part == REWARD)
+        .group_by(score_parts.c.score_id, ranked)
+    )
+    return {row[0]: row[1:] for row in await conn.execute(query)}
 
 
 async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str, str]:
@@ -139,11 +152,20 @@ def _task(
     key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any], words: Mapping[str, str]
 ) -> SharedTask:
     before, after = ([_task_group(row, rewards) for row in side] for side in (old, new))
-    return SharedTask(key, new[0].scenario, words.get(new[0].id), before, after, _mean(before), _mean(after))
+    return SharedTask(
+        key=key,
+        scenario=new[0].scenario,
+        task=words.get(new[0].id),
+        before=before,
+        after=after,
+        reward_before=_mean(before),
+        reward_after=_mean(after),
+        relative=any(rewards[id_][-1] for row in (*old, *new) if (id_ := row.current_score_id) in rewards),
+    )
 
 
 def _task_group(row: Any, rewards: Mapping[str, Any]) -> TaskGroup:
-    mean, best, runs = rewards.get(row.current_score_id, (None, None, 0))
+    mean, best, runs, _ = rewards.get(row.current_score_id, (None, None, 0, False))
     return TaskGroup(row.id, row.external_id, row.state, mean, best, runs, row.opened_at)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.queue.judging.scores import REWARD
+from recorder.queue.judging.scores import REWARD, is_ranked
 from recorder.states import GroupState, Purpose, ToolOutcome, TrajectoryState
 from recorder.store.database import Project
 from recorder.store.schema import calls, choices, groups, score_parts, scores, tool_calls, trajectories
@@ -96,8 +96,8 @@ async def _rewards(conn: AsyncConnection, score_ids: Collection[str]) -> Mapping
 
 
 async def _ranked(conn: AsyncConnection, score_ids: Collection[str]) -> Collection[str]:
-    """Return the scores that a judge model made: they rank a trajectory within its group."""
-    query = select(scores.c.id).where(scores.c.id.in_(sorted(score_ids)), scores.c.prompt_hash.is_not(None))
+    """Return the scores in which a judge's ranking has a part: they rank a trajectory within its group."""
+    query = select(scores.c.id).where(scores.c.id.in_(sorted(score_ids)), is_ranked())
     return {id_ for (id_,) in await conn.execute(query)}
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.ids import first_id_at
 from recorder.states import StepState, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Project, Store
@@ -33,6 +34,7 @@ from recorder.views.campaigns.history import read_measures, read_steps
 from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
 
 _LEDGER_ROWS: Final = 400  # rows of the ledger that are read
+_LONGEST_S: Final = 86400.0  # of a step: bounds what is read to count those that ended lately
 _SECONDS: Final = "seconds."  # the prefix of a phase's name in a step's metrics
 
 
@@ -92,6 +94,23 @@ async def list_steps(
         rows = list(await conn.execute(query.where(*conditions)))
         measures = await _measures(conn, rows)
     return [_line(row, measures.get(row.id)) for row in rows]
+
+
+async def count_done_steps(project: Project, since: float) -> dict[str, int]:
+    """Count the steps that ended with a version since a time (unix seconds), by alias, those of campaigns included.
+
+    Steps that took longer than a day are missed.
+    """
+    query = (
+        select(aliases.c.name, func.count())
+        .join(aliases, aliases.c.id == steps.c.alias_id)
+        .where(steps.c.id >= first_id_at("step", since - _LONGEST_S), steps.c.state == StepState.DONE)
+        .where(steps.c.ended_at >= since, sql.without_index(steps.c.project_id) == project.id)
+        .group_by(aliases.c.name)
+        .order_by(aliases.c.name)
+    )
+    async with project.store.read() as conn:
+        return {str(name): int(number) for name, number in await conn.execute(query)}
 
 
 async def _measures(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, Measure]:

@@ -8,9 +8,11 @@ import pytest
 
 from recorder.registry import keys
 from recorder.store.database import Project, Store
+from recorder.store.schema import trajectories
 from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +35,23 @@ async def test_runs_and_groups_are_listed_narrowed_and_paged(proxy: Proxy) -> No
     assert [run["external_id"] for run in tagged["trajectories"]] == ["1"]
     [group] = (await proxy.http.get("/hone/v1/groups?state=open")).json()["groups"]
     assert (group["external_id"], group["members"]) == ("orders", 3)
+
+
+async def test_lists_hide_shadow_answers_and_gate_pairs_and_count_them(proxy: Proxy) -> None:
+    await proxy.chat(path="/g/orders/t/1")
+    rows = Rows(proxy.store)
+    pair = await rows.ready_group(alias_id=proxy.alias.id, purpose="eval")
+    for member in await rows.members(pair):
+        await rows.set(trajectories, member, origin="shadow")
+    for path, hidden in (("trajectories", 2), ("groups", 1)):
+        usual = (await proxy.http.get(f"/hone/v1/{path}")).json()
+        assert (len(usual[path]), usual["hidden"]) == (1, hidden)
+        every = (await proxy.http.get(f"/hone/v1/{path}?origin=any")).json()
+        assert (len(every[path]), every["hidden"]) == (1 + hidden, 0)
+        shadow = (await proxy.http.get(f"/hone/v1/{path}?origin=shadow")).json()
+        assert (len(shadow[path]), shadow["hidden"]) == (hidden, 0)
+    of_pair = (await proxy.http.get(f"/hone/v1/trajectories?group={pair}")).json()
+    assert (len(of_pair["trajectories"]), of_pair["hidden"]) == (2, 0)
 
 
 @pytest.mark.parametrize(

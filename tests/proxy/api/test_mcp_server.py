@@ -17,8 +17,10 @@ from recorder.queue import feedback
 from recorder.registry import aliases, keys, versions
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
+from recorder.store.schema import trajectories
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +68,7 @@ async def test_the_tools_say_what_they_are(proxy: Proxy, mode: Literal["legacy"]
     async with client(proxy, mode=mode) as connected:
         tools = {tool.name: tool for tool in (await connected.list_tools()).tools}
         assert (await connected.call_tool("list_trajectories", {})).structured_content == {
-            "trajectories": [], "next": None, "looked_at": None,
+            "trajectories": [], "next": None, "looked_at": None, "hidden": 0,
         }  # fmt: skip
     assert tools.keys() == READING | STEERING
     for name, tool in tools.items():
@@ -138,10 +140,33 @@ async def a_version(proxy: Proxy, state: VersionState) -> versions.VersionView:
     return made
 
 
+async def test_lists_hide_what_hone_samples_itself_and_count_it(proxy: Proxy) -> None:
+    await proxy.chat(path="/g/orders/t/1")
+    rows = Rows(proxy.store)
+    pair = await rows.ready_group(alias_id=proxy.alias.id, purpose="eval")
+    for member in await rows.members(pair):
+        await rows.set(trajectories, member, origin="shadow")
+    for tool, key, hidden in (("list_trajectories", "trajectories", 2), ("list_groups", "groups", 1)):
+        usual, every = await call_tool(proxy, tool), await call_tool(proxy, tool, origin="any")
+        assert (len(usual[key]), usual["hidden"]) == (1, hidden)
+        assert (len(every[key]), every["hidden"]) == (1 + hidden, 0)
+        assert len((await call_tool(proxy, tool, origin="shadow"))[key]) == hidden
+
+
 async def test_versions_are_moved(proxy: Proxy) -> None:
     good, unfit = await a_version(proxy, VersionState.GATED), await a_version(proxy, VersionState.WRITTEN)
     shown = {v["name"]: v for v in (await call_tool(proxy, "list_versions", alias="helpdesk"))["versions"]}
     assert (shown["helpdesk@0"]["live"], shown[good.name]["live"]) == (True, False)
+    assert shown["helpdesk@0"]["reward"] is None
+    of_base: dict[str, Any] = {"alias_id": proxy.alias.id, "version_id": proxy.alias.live_version_id}
+    await Rows(proxy.store).scored_group(3, **of_base)
+    reward = (await call_tool(proxy, "list_versions"))["versions"][-1]["reward"]
+    assert (reward["version"], reward["trajectories"], reward["mean"], reward["relative"]) == (
+        "helpdesk@0",
+        3,
+        0.5,
+        True,
+    )
     moved = await call_tool(proxy, "promote", version=str(good.number))
     assert moved == {"alias": "helpdesk", "live": good.name, "previous": "helpdesk@0"}
     await refused(proxy, "promote", version=unfit.name)

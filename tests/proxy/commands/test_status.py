@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from proxy.settings.sections import ProxySettings
 from recorder.queue import leases
+from recorder.queue.claims import claim_one_for_judging
+from recorder.queue.judging.scores import NewPart, record_score
 from recorder.queue.leases import holder_name
 from recorder.registry.alias_moves import rollback, set_live
 from recorder.registry.aliases import Holdback, ensure_alias, get_aliases
@@ -154,6 +157,36 @@ def test_status_tells_what_is_held_back_and_what_was_taken_back_by_its_runs_unti
     assert json.loads(hone("status", "--json", "--data", str(tmp_path))[1])["alarms"] == []
 
 
+def test_status_and_versions_tell_the_same_reward_of_what_a_version_sampled(tmp_path: Path) -> None:
+    [version] = make_versions(tmp_path, 1)
+
+    async def fill() -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        rows = Rows(store)
+        of: dict[str, Any] = {"alias_id": version.alias_id, "version_id": version.id}
+        for values in ((0.25, 0.5), (0.5, 0.75)):
+            await scored(rows, values, **of)
+        await scored(rows, (0.0, 0.0), purpose="eval", **of)  # of the gate
+        await scored(rows, (1.0, 1.0), **of | {"version_id": version.parent_id})
+        await store.close()
+
+    async def scored(rows: Rows, values: tuple[float, float], **of: Any) -> None:
+        claim = await claim_one_for_judging(rows.store, await rows.ready_group(2, **of), "judge", 60)
+        assert claim is not None
+        parts = [NewPart(id_, "reward", v) for id_, v in zip(await rows.members(claim.group_id), values, strict=True)]
+        await record_score(rows.store, claim, await rows.judgement(claim, parts=parts, absolute=True))
+
+    asyncio.run(fill())
+    data = ("--data", str(tmp_path))
+    base, first = json.loads(hone("status", "--json", *data)[1])["rewards"]
+    assert (first["version"], first["trajectories"], first["groups"], first["mean"]) == ("helpdesk@1", 4, 2, 0.5)
+    assert (base["version"], base["trajectories"], base["mean"]) == ("helpdesk@0", 2, 1.0)
+    listed = {one["name"]: one["reward"] for one in json.loads(hone("versions", "--json", *data)[1])}
+    assert listed == {"helpdesk@1": first, "helpdesk@0": base}
+    assert "reward helpdesk by version 0: 1, 1: 0.5 (0 to 1)" in " ".join(hone("status", *data)[1].split())
+    assert "0.5 (0 to 1)" in hone("versions", *data)[1]
+
+
 def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     make_versions(tmp_path, 0)
 
@@ -168,12 +201,15 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     asyncio.run(fill())
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["groups"] == {"ready": 1, "scored": 1}
-    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "trajectories": 3, "mean": 0.5}]
+    assert found["rewards"] == [
+        {"alias": "helpdesk", "version": "helpdesk@0", "trajectories": 3, "groups": 1, "mean": 0.5, "interval": None}
+        | {"relative": True}
+    ]
     assert found["alarms"] == ["1 group ready and no judge runs: start one with `hone judge`"]
     told = hone("status", "--data", str(tmp_path))[1]
     assert "1 group ready for the judge; 1 group scored" in told
-    assert "0: 0.5" in told
     words = " ".join(told.split())
+    assert "reward helpdesk@0, relative to its groups 0.5; do not compare versions by it" in words
     assert "recording Recording waits for the next call: nothing is open." in words
     assert "judging Judging waits for a judge: 1 group is ready and no judge runs." in words
     assert "learning Learning waits for 4 scored groups: 1 is scored, 1 is ready for the judge. helpdesk" in words

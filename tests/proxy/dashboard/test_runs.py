@@ -11,6 +11,7 @@ from recorder.search.indexer import index_calls
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.schema import trajectories
 from tests.proxy.dashboard.listed import Listed
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -42,6 +43,25 @@ async def test_runs_are_listed_with_what_a_person_looks_for(proxy: Proxy) -> Non
     for part in ("open", "Where is <b>order</b> 4821?", "run-1", "helpdesk@0", "orders", "excluded: too_few"):
         assert part in line
     assert found.folded
+
+
+async def test_what_the_lists_hide_is_counted_and_one_link_away(proxy: Proxy, store: Store) -> None:
+    await proxy.chat(path="/g/orders/t/run-1")
+    rows = Rows(store)
+    pair = await rows.ready_group(alias_id=proxy.alias.id, purpose="eval")
+    for member in await rows.members(pair):
+        await rows.set(trajectories, member, origin="shadow")
+    for path, hidden in (("trajectories", 2), ("groups", 1)):
+        found = await page(proxy, f"/hone/{path}?alias=helpdesk")
+        assert len(found.lines) == 1
+        assert f"{hidden} {path} of origin shadow (shadow answers, pairs of a gate) are hidden" in " ".join(
+            found.text.split()
+        )
+        assert found.links["show all"] == f"/hone/{path}?alias=helpdesk&origin=any"
+        every = await page(proxy, found.links["show all"])
+        assert len(every.lines) == 1 + hidden
+        assert "hidden" not in every.text
+        assert ("origin", "any") in every.sent
 
 
 async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: Proxy) -> None:

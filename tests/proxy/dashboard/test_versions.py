@@ -45,17 +45,41 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     await learned.accepted(1)
     spoilt = await learned.step(2)
     await versions.reject_version(proxy.store, spoilt.id, f"kl: {HOSTILE}", lessons="left_out", who="controller")
-    await learned.gated(3)
+    await learned.gated(3, absolute=False)
     page = await opened(proxy.http, "/hone/versions?alias=helpdesk")
     waiting, live = page.row("helpdesk@3"), page.row("helpdesk@1")
     worth = "75% 51% to 90% success, 16 attempts, held-out scenarios of its gate"
-    assert waiting[1:5] == ["gated", "helpdesk@1", worth, "1 group, 1 trajectory step 3"]
+    assert waiting[1:6] == ["gated", "helpdesk@1", worth, "–", "1 group, 1 trajectory step 3"]
     assert live[1] == "live"
     out = page.row("helpdesk@2 not an ancestor")
-    assert (out[1], "\u202e" in out[5], "alert(1)" in out[5]) == ("rejected", False, True)
+    assert (out[1], "\u202e" in out[6], "alert(1)" in out[6]) == ("rejected", False, True)
+    assert live[4] == "0.5 0.171 to 0.829 4 trajectories in 2 groups, relative to its groups"
+    # what is relative to its groups is not drawn beside other versions
     assert [alt.partition(":")[0] for alt in page.images.values()] == ["Success and reward of each version"]
     assert page.row("@3")[1:] == ["0.75", "0.505 to 0.898", "–", "–"]
+    assert page.row("@1")[3:] == ["–", "–"]
+    assert page.row("@0")[3:] == ["0.5", "–"]  # of one group
     assert "/hone/versions/helpdesk%403" in page.links
+
+
+async def test_every_face_shows_the_same_reward(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1, metrics={"reward_mean": 0.9})
+    for number, values in ((2, (0.25, 0.5)), (3, (0.5, 0.75))):
+        await learned.group(number)
+        await learned.set_rewards(number, *values)
+    await learned.group(4, purpose="eval")  # a pair of the gate
+    await learned.set_rewards(4, 0.0, 0.0)
+    [told] = [
+        one for one in (await proxy.http.get("/hone/v1/status")).json()["rewards"] if one["version"] == "helpdesk@1"
+    ]
+    assert (told["trajectories"], told["mean"]) == (4, 0.5)
+    listed = {one["name"]: one["reward"] for one in (await proxy.http.get("/hone/v1/versions")).json()}
+    assert listed["helpdesk@1"] == told
+    assert (await proxy.http.get("/hone/v1/versions/helpdesk@1")).json()["version"]["reward"] == told
+    assert 'hone_reward_mean{alias="helpdesk",version="helpdesk@1"} 0.5' in (await proxy.http.get("/metrics")).text
+    of_page = "0.5 0 to 1 4 trajectories in 2 groups"
+    assert (await opened(proxy.http, "/hone/versions")).row("helpdesk@1")[4] == of_page
+    assert of_page in " ".join((await opened(proxy.http, "/hone/versions/helpdesk@1")).text.split())
 
 
 async def test_a_long_line_is_told_in_parts(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +235,8 @@ async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None
         1,
     )
     assert (base["in_line"], base["trained"]) == (True, None)
+    assert (base["measure"], base["reward"]["trajectories"], base["reward"]["mean"]) == (None, 2, 0.5)
+    assert one["reward"] is None
     whole = (await proxy.http.get("/hone/v1/versions/helpdesk@1")).json()
     assert (whole["compared_with"], [move["move"] for move in whole["moves"]]) == ("helpdesk@0", ["gate", "gated"])
     assert (await proxy.http.get("/hone/v1/versions/helpdesk@9")).status_code == 404

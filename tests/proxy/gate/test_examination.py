@@ -22,15 +22,16 @@ from recorder.queue.judging.scores import NewPart, record_score
 from recorder.queue.leases import JUDGE, keep_presence
 from recorder.queue.training.steps import begin_step, finish_step
 from recorder.registry.moves import list_moves
-from recorder.registry.versions import allocate_version
+from recorder.registry.versions import allocate_version, get_versions
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Project
+from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.groups import list_groups
 from recorder.views.lists.trajectories import list_trajectories
-from recorder.views.trajectories.transcripts import load_group
+from recorder.views.trajectories.transcripts import load_group, load_trajectory
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import World, served
 from tests.proxy.scripted_engine import Speech
@@ -189,6 +190,21 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
     assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}
     assert (await waiting_for_training(world.store, version.alias_id)).groups == 0
+    assert await answered_by(world, "helpdesk@1") == {"Bad."}
+    assert await answered_by(world, "helpdesk@0") == {Speech().content}
+    assert {g.version for g in pairs if g.declared_size == 2} == {"helpdesk@1"}  # the gate's own claim
+
+
+async def answered_by(world: World, version: str) -> set[str]:
+    """What the gate's answers say that are shown under a version; each was sampled by that version."""
+    found = TrajectoryFilter(version=version, purpose=Purpose.EVAL)
+    lines = (await list_trajectories(Project(world.store, "default"), found, limit=200)).lines
+    views = [await load_trajectory(world.store, line.id) for line in lines]
+    assert len(views) == 2 * 16
+    names = {one.id: one.name for one in await get_versions(Project(world.store, "default"))}
+    assert {names[call.version_id or ""] for view in views for call in view.calls} == {version}
+    assert {names[view.version_id or ""] for view in views} == {version}
+    return {str(view.messages[-1]["content"]) for view in views}
 
 
 @pytest.mark.parametrize("words", [pytest.param("Good.", marks=pytest.mark.long), "As good."])

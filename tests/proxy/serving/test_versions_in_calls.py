@@ -66,6 +66,25 @@ async def test_a_declared_group_stays_on_its_version_as_a_whole(proxy: Proxy, en
     assert await answered_by(proxy, "/g/other/t/1", headers=declared) == "helpdesk@1"
 
 
+async def test_a_version_that_a_member_names_answers_it_alone_and_is_shown_with_it(
+    proxy: Proxy, engine: FakeEngine
+) -> None:
+    """Two versions attempt a task in one blind group, whichever of them comes first."""
+    await release(proxy, engine)
+    declared = {"x-hone-group-size": "2"}
+    models = {"live": ("helpdesk", "helpdesk@1"), "rival": ("helpdesk@0", "helpdesk@0")}
+    for group, arms in (("one", ("rival", "live")), ("two", ("live", "rival"))):
+        for arm in arms:
+            model, wanted = models[arm]
+            for _ in range(2):
+                assert await answered_by(proxy, f"/g/{group}/t/{arm}", headers=declared, model=model) == wanted
+    listed = (await proxy.http.get("/hone/v1/trajectories")).json()["trajectories"]
+    shown = sorted((one["external_id"], one["version"]) for one in listed)
+    assert shown == [("live", "helpdesk@1")] * 2 + [("rival", "helpdesk@0")] * 2
+    of_base = (await proxy.http.get("/hone/v1/trajectories?version=helpdesk@0")).json()["trajectories"]
+    assert [one["external_id"] for one in of_base] == ["rival", "rival"]
+
+
 async def test_new_runs_without_a_group_are_held_back_and_stay_where_they_began(
     proxy: Proxy, engine: FakeEngine
 ) -> None:

@@ -33,8 +33,11 @@ async def members_of(store: Store) -> list[Any]:
         return list((await conn.execute(select(trajectories))).all())
 
 
-async def at(talk: Talk, address: Address, offered: str | None = None, text: str = "?") -> TrajectoryRef:
-    return await talk.recorder.trajectory_at(PROJECT, None, address, request([user(text)]), offered)
+async def at(
+    talk: Talk, address: Address, offered: str | None = None, text: str = "?", *, named: str | None = None
+) -> TrajectoryRef:
+    asked = request([user(text)])
+    return await talk.recorder.trajectory_at(PROJECT, None, address, asked, offered, own_version=named)
 
 
 def member(number: int, *, size: int | None = None, group: str = "g") -> Address:
@@ -104,6 +107,50 @@ async def test_a_group_that_nobody_declared_does_not_pin(store: Store, talk: Tal
     assert pins == ["v0", "v1"]
     (group,) = await groups_of(store)
     assert group.version_id is None
+
+
+async def test_a_trajectory_whose_version_was_named_has_it_whatever_its_group_is_pinned_to(
+    store: Store, talk: Talk
+) -> None:
+    pins = [
+        (await at(talk, member(1, size=3), named="v9")).version_id,  # it does not pin its group
+        (await at(talk, member(2, size=3), offered="v0")).version_id,
+        (await at(talk, member(3, size=3), named="v8")).version_id,
+    ]
+    assert pins == ["v9", "v0", "v8"]
+    (group,) = await groups_of(store)
+    assert group.version_id == "v0"
+    assert {row.external_id: row.version_id for row in await members_of(store)} == {"1": "v9", "2": "v0", "3": "v8"}
+
+
+async def test_an_attempt_made_beforehand_whose_version_is_named_has_it(store: Store, talk: Talk) -> None:
+    rows = Rows(store)
+    group_id = await rows.group(external_id="g", declared_size=2)
+    for number in (1, 2):
+        await rows.trajectory(group_id, external_id=str(number), address_group="g", answered=False)
+    first = await at(talk, member(1, size=2), named="v0")
+    second = await at(talk, member(2, size=2), offered="v3")
+    assert (first.version_id, second.version_id) == ("v0", "v3")
+    assert {row.external_id: row.version_id for row in await members_of(store)} == {"1": "v0", "2": "v3"}
+    (group,) = await groups_of(store)
+    assert group.version_id == "v3"
+
+
+async def test_a_pair_has_the_version_of_each_answer_and_its_group_that_of_the_gate(store: Store, talk: Talk) -> None:
+    address = (member(1, size=2), member(2, size=2))
+    pins = [(await at(talk, one, "new", named=by)).version_id for one, by in zip(address, ("old", "new"), strict=True)]
+    assert pins == ["old", "new"]
+    (group,) = await groups_of(store)
+    assert group.version_id == "new"
+
+
+async def test_a_run_of_a_declared_task_has_the_version_that_answered_it_before_the_group_was_known(
+    store: Store, talk: Talk
+) -> None:
+    for number, version in enumerate(("v0", "v1")):  # the live version changed in between
+        await talk.call([user("same task")], f"answer {number}", Address(group_size=2), version_id=version)
+    assert sorted(str(row.version_id) for row in await members_of(store)) == ["v0", "v1"]
+    assert [group.declared_size for group in await groups_of(store)] == [2]
 
 
 async def test_a_trajectory_keeps_its_pin(store: Store, talk: Talk) -> None:

@@ -98,6 +98,32 @@ def test_lists_of_runs_can_be_narrowed(hone: Hone, options: tuple[str, ...], cou
     assert len(hone.json("trajectories", *options)) == count
 
 
+async def shadows(store: Store) -> None:
+    """A group of shadow answers, and a pair of a gate, of the alias."""
+    rows = Rows(store)
+    alias = await rows.alias()
+    for purpose in ("train", "eval"):
+        group = await rows.ready_group(alias_id=alias.id, purpose=purpose)
+        for member in await rows.members(group):
+            await rows.set(trajectories, member, origin="shadow")
+
+
+def test_lists_say_what_they_hide_and_show_it_on_request(hone: Hone) -> None:
+    hone.do(two_runs)
+    hone.do(shadows)
+    for command, usual, hidden in (("trajectories", 2, 4), ("groups", 1, 2)):
+        told = f"{hidden} of origin shadow (shadow answers, pairs of a gate) are hidden: --origin any shows all."
+        assert len(hone.json(command)) == usual
+        assert told in hone(command).stderr
+        assert told in hone(command, "--json").stderr
+        assert len(hone.json(command, "--origin", "any")) == usual + hidden
+        assert hone(command, "--origin", "any").stderr == ""
+        assert len(hone.json(command, "--origin", "shadow")) == hidden
+        assert len(hone.json(command, "--origin", "live", "--origin", "shadow")) == usual + hidden
+    pair = hone.json("groups", "--origin", "shadow")[0]["id"]
+    assert len(hone.json("trajectories", "--group", pair)) == 2  # a group that is asked for is shown
+
+
 def test_what_a_list_shows_of_an_id_is_what_other_commands_take(hone: Hone) -> None:
     hone.do(two_runs)
     (first, *_), (group,) = hone.json("trajectories"), hone.json("groups")

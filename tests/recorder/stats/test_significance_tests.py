@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.stats import significance_tests
-from recorder.stats.significance_tests import _students_t, log_capital, paired_difference, paired_mean
+from recorder.stats.means import students_t
+from recorder.stats.significance_tests import log_capital, paired_difference, paired_mean
 
 SETS, ATTEMPTS = 500, 4
 
@@ -87,7 +88,7 @@ def test_what_nobody_measured_has_no_mean() -> None:
 
 def test_students_t_is_that_of_its_tables() -> None:
     for freedom, known in ((3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980)):
-        assert _students_t(freedom) == pytest.approx(known, rel=0.012)
+        assert students_t(freedom) == pytest.approx(known, rel=0.012)
 
 
 def drawn(rng: np.random.Generator, scenarios: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

@@ -17,6 +17,8 @@ from recorder.views.lists.filters import (
     TrajectoryFilter,
     parse_group_filter,
     parse_trajectory_filter,
+    with_usual_groups,
+    with_usual_trajectories,
 )
 
 
@@ -30,6 +32,9 @@ from recorder.views.lists.filters import (
             TrajectoryFilter(states=(TrajectoryState.OPEN, TrajectoryState.ERRORED)),
         ),
         ([("purpose", "val"), ("origin", "shadow")], TrajectoryFilter(purpose=Purpose.VAL, origins=(Origin.SHADOW,))),
+        ([("origin", "import"), ("origin", "live")], TrajectoryFilter(origins=(Origin.LIVE, Origin.IMPORT))),
+        ([("origin", "any")], TrajectoryFilter(origins=tuple(Origin))),
+        ([("origin", "live"), ("origin", "any")], TrajectoryFilter(origins=tuple(Origin))),
         ([("tag", "team"), ("tag", "team = blue")], TrajectoryFilter(tags=(("team", None), ("team", "blue")))),
         ([("tag", "empty=")], TrajectoryFilter(tags=(("empty", ""),))),
         ([("reward_from", "0.25"), ("reward_to", "-1")], TrajectoryFilter(reward_from=0.25, reward_to=-1.0)),
@@ -43,8 +48,18 @@ def test_words_are_read_as_a_filter_of_runs(said: list[tuple[str, str]], wanted:
     assert parse_trajectory_filter(said) == wanted
 
 
+def test_a_list_shows_all_but_shadow_unless_an_origin_or_a_group_is_asked_for() -> None:
+    usual = (Origin.LIVE, Origin.CAMPAIGN, Origin.REPLAY, Origin.IMPORT)
+    assert with_usual_trajectories(TrajectoryFilter(alias="a")) == TrajectoryFilter(alias="a", origins=usual)
+    assert with_usual_groups(GroupFilter(alias="a")) == GroupFilter(alias="a", origins=usual)
+    for asked in (TrajectoryFilter(origins=(Origin.SHADOW,)), TrajectoryFilter(group="g")):
+        assert with_usual_trajectories(asked) == asked
+    assert with_usual_groups(GroupFilter(origins=tuple(Origin))).origins == tuple(Origin)
+
+
 def test_words_are_read_as_a_filter_of_groups() -> None:
     assert parse_group_filter([]) == ALL_GROUPS
+    assert parse_group_filter([("origin", "any")]) == GroupFilter(origins=tuple(Origin))
     said = [("state", "left_out"), ("reason", "too_few"), ("campaign", "first"), ("spread_from", "0.5")]
     wanted = GroupFilter(states=(GroupState.LEFT_OUT,), reason="too_few", campaign="first", spread_from=0.5)
     assert parse_group_filter(said) == wanted
@@ -60,6 +75,7 @@ def test_words_are_read_as_a_filter_of_groups() -> None:
         ("since", "yesterday", "is not a time: use 24h"),
         ("until", "9" * 40, "is not a time"),
         ("tool_error", "true", "neither yes nor no"),
+        ("origin", "gate", "not one of live, campaign, shadow, replay, import, any"),
         ("tag", "=blue", "is not a tag"),
         ("tag", 'a"b', "is not a tag"),
         ("alias", "a\x00b", "a character that the store cannot hold"),

@@ -6,9 +6,9 @@ import pytest
 
 from recorder.errors import FilterInvalid
 from recorder.store.database import Project, Store
-from recorder.store.schema import campaigns
+from recorder.store.schema import campaigns, trajectories
 from recorder.store.sql import now
-from recorder.views.lists.filters import parse_group_filter
+from recorder.views.lists.filters import GroupFilter, parse_group_filter, with_usual_groups
 from recorder.views.lists.groups import list_groups
 from tests.recorder.rows import PROJECT, Rows
 
@@ -72,3 +72,30 @@ async def test_what_is_no_place_of_the_list_is_refused(store: Store, before: str
     with pytest.raises(FilterInvalid, match="not a position in this list") as e:
         await list_groups(Project(store, PROJECT), before=before)
     assert e.value.word == "before"
+
+
+async def test_a_usual_list_hides_groups_of_shadow_answers_and_gate_pairs_and_says_how_many(
+    store: Store, rows: Rows
+) -> None:
+    alias = await rows.alias()
+    empty = await rows.group()
+    made = {}
+    for name, run in (
+        ("live", {"origin": "live"}),
+        ("campaign", {"origin": "campaign"}),
+        ("shadow", {"origin": "shadow"}),
+        ("gate", {"origin": "shadow", "purpose": "eval"}),
+    ):
+        made[name] = await rows.ready_group(alias_id=alias.id)
+        for member in await rows.members(made[name]):
+            await rows.set(trajectories, member, **run)
+    usual = await list_groups(Project(store, PROJECT), with_usual_groups(GroupFilter()))
+    assert ([one.id for one in usual.lines], usual.hidden) == ([made["campaign"], made["live"], empty], 2)
+    for said, hidden in (({"state": "ready"}, 2), ({"state": "open"}, 0), ({"alias": "helpdesk"}, 2)):
+        wanted = with_usual_groups(parse_group_filter(said.items()))
+        assert (await list_groups(Project(store, PROJECT), wanted, limit=1)).hidden == hidden, said
+    later = with_usual_groups(parse_group_filter([("since", "4000000000")]))
+    assert (await list_groups(Project(store, PROJECT), later)).hidden == 0
+    assert await ids(store, origin="shadow") == [made["gate"], made["shadow"]]
+    assert await ids(store, origin="campaign") == [made["campaign"]]
+    assert await ids(store, origin="any") == [*[made[one] for one in ("gate", "shadow", "campaign", "live")], empty]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from recorder.ids import new_id
+from recorder.messages.calls import Address
+from recorder.search.indexer import index_calls
+from recorder.states import Origin
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import calls, tool_calls, trajectories
-from recorder.views.lists.filters import TrajectoryFilter, parse_trajectory_filter
+from recorder.views.lists.filters import TrajectoryFilter, parse_trajectory_filter, with_usual_trajectories
 from recorder.views.lists.paging import IndexedScan, find_page
 from recorder.views.lists.scans import RUNS
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.talk import Talk, user
 
 
 async def ids(store: Store, **said: str) -> list[str]:
@@ -184,3 +188,55 @@ async def test_another_projects_runs_are_in_no_list(store: Store, rows: Rows) ->
     for one in said:
         assert (await list_trajectories(Project(store, "other"), parse_trajectory_filter(one.items()))).lines == [], one
         assert await ids(store, **one) == [run]
+
+
+async def test_a_usual_list_hides_shadow_answers_and_gate_pairs_and_says_how_many(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    shown = [
+        await rows.trajectory(answered=False, origin=origin, alias_id=alias.id, tags={"team": "blue"})
+        for origin in ("live", "campaign", "replay", "import")
+    ]
+    for purpose in ("train", "eval", "eval"):
+        await rows.trajectory(answered=False, origin="shadow", purpose=purpose, alias_id=alias.id)
+    await rows.trajectory(answered=False, origin="shadow")
+    for said, hidden in (
+        ({}, 4),
+        ({"alias": "helpdesk"}, 3),
+        ({"purpose": "eval"}, 2),
+        ({"tag": "team"}, 0),
+        ({"alias": "another"}, 0),
+        ({"since": "4000000000"}, 0),
+    ):
+        wanted = with_usual_trajectories(parse_trajectory_filter(said.items()))
+        page = await list_trajectories(Project(store, PROJECT), wanted, limit=2)
+        assert page.hidden == hidden, said
+        assert all(one.origin is not Origin.SHADOW for one in page.lines)
+    assert [one.id for one in page.lines] == []
+    usual = await list_trajectories(Project(store, PROJECT), with_usual_trajectories(TrajectoryFilter()))
+    assert [one.id for one in usual.lines] == shown[::-1]
+    every = await list_trajectories(Project(store, PROJECT), parse_trajectory_filter([("origin", "any")]))
+    assert (len(every.lines), every.hidden) == (8, 0)
+    only = await list_trajectories(Project(store, PROJECT), parse_trajectory_filter([("origin", "shadow")]))
+    assert (len(only.lines), only.hidden) == (4, 0)
+
+
+async def test_what_is_hidden_is_counted_up_to_a_bound(
+    store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recorder.views.lists.scans.MOST_HIDDEN", 3)
+    for _ in range(5):
+        await rows.trajectory(answered=False, origin="shadow")
+    page = await list_trajectories(Project(store, PROJECT), with_usual_trajectories(TrajectoryFilter()))
+    assert (page.lines, page.hidden) == ([], 3)
+
+
+async def test_a_search_says_how_many_matches_it_hides(store: Store, talk: Talk) -> None:
+    for origin in (Origin.LIVE, Origin.SHADOW, Origin.SHADOW):
+        await talk.call([user(f"Where is my parcel, {origin}?")], "At the depot.", Address(origin=origin))
+    await talk.call([user("Hello?")], "Good day.", Address(origin=Origin.SHADOW))
+    while await index_calls(Project(store, PROJECT)):
+        pass
+    page = await list_trajectories(
+        Project(store, PROJECT), with_usual_trajectories(parse_trajectory_filter([("search", "parcel")]))
+    )
+    assert ([one.origin for one in page.lines], page.hidden) == ([Origin.LIVE], 2)

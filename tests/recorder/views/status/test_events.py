@@ -14,6 +14,7 @@ from recorder.registry import replicas, versions
 from recorder.registry.alias_moves import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
+from recorder.store.schema import trajectories
 from recorder.views.status.events import Event, EventKind, EventReader
 from tests.recorder.rows import PROJECT, Rows
 
@@ -46,6 +47,23 @@ async def test_groups_judged_between_two_looks_are_one_batch_and_told_once(rows:
     assert told.text == "helpdesk: 2 groups judged, 6 trajectories, reward 0.50 (0.00 to 1.00)"
     assert told.facts["trajectories"] == 6
     assert await happenings.look() == []
+
+
+async def test_what_is_judged_for_a_gate_is_told_apart_and_shadow_answers_are_named(
+    rows: Rows, happenings: EventReader
+) -> None:
+    alias = await rows.alias()
+    for run in ({"origin": "live"}, {"origin": "shadow"}, {"origin": "shadow", "purpose": "eval"}, {"purpose": "val"}):
+        group = await rows.ready_group(alias_id=alias.id)
+        for member in await rows.members(group):
+            await rows.set(trajectories, member, **run)
+        await rows.score(group)
+    reward = "reward 0.50 (0.00 to 1.00)"
+    assert [one.text for one in await happenings.look()] == [
+        f"helpdesk: 1 group judged to be measured, 2 trajectories, {reward}",
+        f"helpdesk: 1 group judged for the gate, 2 trajectories, {reward}",
+        f"helpdesk: 2 groups judged (1 of shadow answers), 4 trajectories, {reward}",
+    ]
 
 
 async def test_runs_that_nobody_was_asked_about_are_counted_and_in_no_mean(

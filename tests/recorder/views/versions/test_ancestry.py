@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import update
 
 from recorder.errors import Conflict, NotFound
 from recorder.registry import alias_moves, versions
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.store.database import Project
-from recorder.store.schema import score_parts
 from recorder.views.versions.ancestry import list_ancestry
 from recorder.views.versions.detail import version_detail
 from tests.recorder.learning import FIGURES, Learned
@@ -54,7 +52,7 @@ async def test_a_part_of_a_line_is_told_by_its_numbers(learned: Learned) -> None
     assert [v.number for v in await list_ancestry(learned.store, alias, before=2, limit=2)] == [1, 0]
 
 
-async def test_a_versions_worth_is_its_validation_before_its_gate_before_its_own_runs(learned: Learned) -> None:
+async def test_a_versions_measure_is_its_validation_before_its_gate(learned: Learned) -> None:
     first = await learned.accepted(1)
     await learned.accepted(2, {"kl_live": 0.01})
     campaign = await learned.campaign()
@@ -64,29 +62,21 @@ async def test_a_versions_worth_is_its_validation_before_its_gate_before_its_own
     line = await list_ancestry(learned.store, await alias_of(learned))
     told = {v.number: (m.kind, m.value, m.of, m.source) for v in line if (m := v.measure) is not None}
     assert told == {
-        0: ("reward", 0.4, 2, "own trajectories"),
         1: ("success", 0.5, 96, "validation"),
-        2: ("reward", 0.4, 2, "own trajectories"),
         3: ("success", FIGURES["success"], FIGURES["pairs"], "gate"),
     }
     assert all(v.measure.interval for v in line if v.measure)
 
 
-async def test_a_reward_beyond_one_leaves_no_interval_of_its_line_cut_at_one(learned: Learned) -> None:
-    async def highest() -> float:
-        line = await list_ancestry(learned.store, await alias_of(learned))
-        (measure,) = [v.measure for v in line if v.number == 0]
-        assert measure is not None
-        assert measure.interval is not None
-        return measure.interval.high
-
-    await learned.accepted(1, metrics={"reward_mean": 0.9, "reward_std": 0.5})
-    assert await highest() == 1
-    await learned.accepted(2)
-    async with learned.store.write() as conn:
-        of_second = score_parts.c.trajectory_id == "traj_0002_1"
-        await conn.execute(update(score_parts).where(of_second).values(value=4.0))
-    assert await highest() == pytest.approx(0.9 + 1.96 * 0.5 / 2**0.5)
+async def test_a_versions_reward_is_of_what_it_sampled_and_not_of_the_step_that_made_it(learned: Learned) -> None:
+    await learned.accepted(1, metrics={"reward_mean": 0.9})  # on a group that version 0 sampled
+    await learned.group(2)
+    await learned.set_rewards(2, 0.25, 0.35)
+    line = await list_ancestry(learned.store, await alias_of(learned))
+    told = {v.number: (r.version, r.trajectories, r.groups, r.mean) for v in line if (r := v.reward) is not None}
+    assert told == {1: ("helpdesk@1", 2, 1, pytest.approx(0.3)), 0: ("helpdesk@0", 2, 1, 0.5)}
+    whole = await version_detail(Project(learned.store, PROJECT), "helpdesk@1")
+    assert whole.version.reward == line[0].reward
 
 
 async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Learned) -> None:

@@ -7,7 +7,7 @@ import pytest
 from recorder.errors import NotFound
 from recorder.registry.versions import get_version_by_name
 from recorder.store.database import Project
-from recorder.store.schema import score_parts
+from recorder.store.schema import score_parts, trajectories
 from recorder.views.versions.before_after import compare_answers, list_shared_tasks
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -46,6 +46,28 @@ async def test_what_changed_most_comes_first_and_what_was_not_judged_has_no_rewa
     assert tasks[0].key == "better"
     assert {task.key: task.reward_after for task in tasks} == {"better": 0.9, "same": 0.5, "open": None}
     assert {task.key: task.rise for task in tasks if task.rise is None} == {"open": None}
+
+
+async def test_groups_of_traffic_that_pin_no_version_are_of_the_one_that_answered_them(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    await learned.group(10, implicit_key="task", version_id=None)
+    version = await learned.accepted(1)
+    await learned.group(11, implicit_key="task", version_id=None)
+    await learned.group(12, implicit_key="task", version_id=None)
+    base = await get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")
+    await rows.set(trajectories, "traj_0012_0", version_id=base.id)  # one answer of each
+    [task] = await list_shared_tasks(rows.store, base, version)
+    assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0010"], ["grp_0011"])
+
+
+async def test_rewards_of_a_ranking_show_no_rise(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    await learned.group(10, implicit_key="task")
+    version = await learned.accepted(1)
+    await learned.group(11, implicit_key="task", absolute=False)
+    before = await get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")
+    [task] = await list_shared_tasks(rows.store, before, version)
+    assert (task.reward_before, task.reward_after, task.relative, task.rise) == (0.5, 0.5, True, None)
 
 
 async def test_nothing_is_told_of_tasks_that_only_one_of_them_met(rows: Rows) -> None:

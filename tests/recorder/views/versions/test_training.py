@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from recorder.queue import leases
 from recorder.queue.training import steps
 from recorder.store import ledger
 from recorder.store.database import Project
 from recorder.store.ledger import LedgerRow
+from recorder.store.schema import steps as step_rows
 from recorder.views.campaigns.progress import list_campaigns_progress
+from recorder.views.status.project import load_status
 from recorder.views.status.stages import LoopSettings
 from recorder.views.status.training import training_overview
 from recorder.views.versions.steps import list_steps, outcome_spans, training_outcomes
@@ -152,3 +155,24 @@ async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(le
     assert told.waits_for == "1 group in a version that is not decided"
     assert (told.budgets.judge_tokens, told.budgets.steps_last_hour) == (0, {"helpdesk": 1})
     assert len(told.steps) == 1
+
+
+async def test_the_steps_of_the_last_hour_are_the_same_on_home_and_training(learned: Learned) -> None:
+    await learned.accepted(1)
+    of_campaign = await learned.accepted(2)
+    long_ago, abandoned = await learned.accepted(3), await learned.accepted(4)
+    other = Learned(learned.store, (await learned.rows.alias("other")).id, "other")
+    await other.accepted(5)
+    campaign = await learned.campaign()
+    async with learned.store.write() as conn:
+        for version, values in (
+            (of_campaign, {"campaign_id": campaign}),
+            (long_ago, {"ended_at": 1.0}),
+            (abandoned, {"state": "abandoned"}),
+        ):
+            await conn.execute(update(step_rows).where(step_rows.c.version_id == version.id).values(**values))
+    await steps.begin_step(learned.store, learned.alias_id, await learned.live())  # it still runs
+    project = Project(learned.store, PROJECT)
+    told = (await training_overview(project, LoopSettings())).budgets.steps_last_hour
+    assert told == {"helpdesk": 2, "other": 1}
+    assert (await load_status(project, LoopSettings())).steps_last_hour == sum(told.values())
