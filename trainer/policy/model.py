@@ -56,7 +56,8 @@ class Policy:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the base's weights."""
-        return self._causal.dtype
+        dtype: torch.dtype = self._causal.dtype
+        return dtype
 
     @property
     def modules(self) -> tuple[str, ...]:

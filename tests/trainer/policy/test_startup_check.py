@@ -32,8 +32,8 @@ SHAPE: dict[str, Any] = {
     "eos_token_id": 2, "max_position_embeddings": 512,
 }  # fmt: skip
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=512)
-SCALED = {"factor": 4.0, "original_max_position_embeddings": ORIGINAL}
-FIXED = {
+SCALED: dict[str, Any] = {"factor": 4.0, "original_max_position_embeddings": ORIGINAL}
+FIXED: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 4.0},
     "yarn": {"rope_type": "yarn", **SCALED},

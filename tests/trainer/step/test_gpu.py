@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.step.test_core import BASE, assert_same, weights
-from tests.trainer.training_child import core, one_step, start
+from tests.trainer.step.test_core import assert_same, weights
+from tests.trainer.training_child import BASE, core, one_step, start
 from trainer.errors import MemoryFull
 from trainer.step.core import TrainerCore
 
