@@ -148,37 +148,55 @@ async def claim_for_training(
 class TrainableGroups:
     """Scored groups that a trainer can take, and the time since the first of them was scored.
 
-    `shadow`: how many of them consist of shadow answers.
+    `shadow`: how many of them consist of shadow answers. `held`: further scored groups that it could take later.
     """
 
     groups: int
     first_s: float
     shadow: int = 0
+    held: int = 0
 
 
 async def waiting_for_training(
     store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
 ) -> TrainableGroups:
     """Return what `claim_for_training` would find outside campaigns; `max_age_s`: without older groups."""
-    scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
-    of_shadows = func.sum(case((is_shadow(), 1), else_=0))
-    found = select(func.count(), now() - func.min(scored_at), of_shadows).select_from(
-        groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
-    )
+    ready = _is_ready(lacking)
     if max_age_s is not None:  # as `scores.exclude_old_groups` excludes them
-        found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
+        ready = and_(ready, func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
+    scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
+    found = (
+        select(
+            func.count().label("scored"),
+            func.sum(case((ready, 1), else_=0)).label("ready"),
+            (now() - func.min(case((ready, scored_at)))).label("first_s"),
+            func.sum(case((and_(is_shadow(), ready), 1), else_=0)).label("shadow"),
+        )
+        .select_from(groups.outerjoin(scores, scores.c.id == groups.c.current_score_id))
+        .where(_scored(alias_id, None))
+    )
     async with store.read() as conn:
-        count, first_s, shadow = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
-    return TrainableGroups(int(count), float(first_s or 0.0), int(shadow or 0))
+        row = (await conn.execute(found)).one()
+    there = int(row.ready or 0)
+    return TrainableGroups(there, float(row.first_s or 0.0), int(row.shadow or 0), int(row.scored) - there)
 
 
 def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
+    return and_(_scored(alias_id, campaign_id), _is_ready(lacking))
+
+
+def _scored(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
+    """Whether a group is scored and of those that a trainer of the alias takes: of a campaign, or of none."""
     of = is_learnable() if campaign_id is None else and_(groups.c.campaign_id == campaign_id, is_trainable())
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
+    return and_(scored, groups.c.alias_id == alias_id, of)
+
+
+def _is_ready(lacking: Collection[str]) -> ColumnElement[bool]:
+    """Whether a scored group waits neither for another judging, nor for another group, nor for a baseline."""
     settled = and_(groups.c.try_after.is_(None), ~waits_for_members())
-    wanted = and_(scored, groups.c.alias_id == alias_id, of, settled)
-    return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
+    return and_(settled, ~_lacks_baseline(lacking)) if lacking else settled
 
 
 def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:

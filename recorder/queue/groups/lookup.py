@@ -6,6 +6,7 @@ Refuses: changing a group (`recorder.queue.groups.closure`), lists and members (
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select
@@ -67,15 +68,18 @@ def is_counted() -> ColumnElement[bool]:
     return and_(~equals_literal(trajectories.c.state, "abandoned"), trajectories.c.selection.is_(None))
 
 
-async def count_groups(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
+async def count_groups(
+    store: Store, alias_id: str, campaign_id: str | None = None, *, without: Collection[GroupState] = ()
+) -> dict[GroupState, int]:
     """Count an alias's groups by state before training, of one campaign or of none. Cheap enough for polling.
 
     Groups count that a trainer takes once they are scored. Finished groups (trained, excluded) and groups that wait for
-    a person do not.
+    a person do not. `without`: states that are not read.
     """
     of = is_learnable() if campaign_id is None else and_(groups.c.campaign_id == campaign_id, is_trainable())
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
-    moving = and_(groups.c.state.in_(_ON_THE_WAY), ~is_disputed())
+    states = [state for state in _ON_THE_WAY if state not in without]
+    moving = and_(groups.c.state.in_(states), ~is_disputed())
     on_the_way = (groups.c.project_id == project, moving, groups.c.alias_id == alias_id)
     query = select(groups.c.state, func.count()).where(*on_the_way, of)
     async with store.read() as conn:

@@ -121,6 +121,7 @@ UNFINISHED: Final = tuple(state for state, *_ in _WORDS)
 HELD: Final = "held back"
 CAMPAIGN: Final = "campaign"
 OTHER: Final = "not for training"
+_OF_LEARNER: Final = (GroupUse.LEARNING, GroupUse.SHADOW)
 # What the learner takes none of, by use, in the order in which it is shown.
 APART: Final[Sequence[str]] = (HELD, GroupUse.GATE.value, CAMPAIGN, GroupUse.EVALUATION.value, OTHER)
 
@@ -144,6 +145,7 @@ class GroupForecast:
     apart: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     retries_at: float | None = None  # when the next group of any use is judged again
     trainable: Mapping[str, TrainableGroups] = field(default_factory=dict)
+    has_groups: bool = False  # there are groups, whatever their state and use
 
     def total(self, state: str) -> int:
         """Return how many groups of any use are in a state that is not finished: the judge's work."""
@@ -192,23 +194,21 @@ async def forecast_groups(
     async with project.store.read() as conn:
         at = await sql.current_time(conn)
         rows = list(await conn.execute(_unfinished_groups(project.id)))
-        learnable = int((await conn.execute(_learnable_scores(project.id))).scalar_one())
         finished = list(await conn.execute(_finished_groups(project.id)))
+        has_groups = bool((await conn.execute(select(exists().where(groups.c.project_id == project.id)))).scalar_one())
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
     trainable = await _trainable_groups(project, learn or LearnSettings())
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         counts[row.use][str(row.state)] += row.number
     counts[GroupUse.LEARNING] += counts[GroupUse.SHADOW]
-    for state, number in (
-        *finished,
-        (GroupState.SCORED, sum(one.groups for one in trainable.values())),
-    ):
+    for state, number in finished:
         counts[GroupUse.LEARNING][str(state)] += number
+    counts[GroupUse.LEARNING][GroupState.SCORED] += sum(one.groups for one in trainable.values())
     counts[GroupUse.SHADOW][GroupState.SCORED] += sum(one.shadow for one in trainable.values())
-    counts[HELD][GroupState.SCORED] += max(0, learnable - counts[GroupUse.LEARNING][GroupState.SCORED])
+    counts[HELD][GroupState.SCORED] += sum(one.held for one in trainable.values())
     retries = [(row.use, row.again) for row in rows if row.state == GroupState.UNSCORED and row.again is not None]
-    of_learner = [again for use, again in retries if use in (GroupUse.LEARNING, GroupUse.SHADOW)]
+    of_learner = [again for use, again in retries if use in _OF_LEARNER]
     due = {str(GroupState.UNSCORED): min(of_learner)} if of_learner else {}
     if counts[GroupUse.LEARNING][GroupState.OPEN] and (closes := await next_close_at(project, settings)) is not None:
         due[GroupState.OPEN] = closes
@@ -221,6 +221,7 @@ async def forecast_groups(
         apart={use: found for use in APART if (found := _known(counts[use]))},
         retries_at=min((again for _, again in retries), default=None),
         trainable=trainable,
+        has_groups=has_groups,
     )
 
 
@@ -243,11 +244,6 @@ def _unfinished_groups(project_id: str) -> Select[Any]:
     unfinished = groups.c.state.in_([state for state in UNFINISHED if state is not GroupState.SCORED])
     query = query.where(groups.c.project_id == project_id, unfinished)
     return query.group_by(groups.c.state, use)
-
-
-def _learnable_scores(project_id: str) -> Select[Any]:
-    scored = (groups.c.project_id == project_id, groups.c.state == GroupState.SCORED)
-    return select(func.count()).select_from(groups).where(*scored, is_learnable())
 
 
 def _finished_groups(project_id: str) -> Select[Any]:
@@ -281,6 +277,7 @@ async def read_stages(
         at=there.at,
         local=datetime.now(),
         groups=counts,
+        has_groups=there.has_groups,
         open_trajectories=there.open_trajectories,
         closes_at=there.due.get(GroupState.OPEN),
         retries_at=there.retries_at,
@@ -322,11 +319,15 @@ async def _judged(project: Project, learn: LearnSettings, at: float) -> list[Jud
 async def _alias(
     store: Store, alias: AliasView, settings: LoopSettings, at: float, trainable: TrainableGroups | None = None
 ) -> AliasFacts:
-    counts = await lookup.count_groups(store, alias.id)
+    counts = await lookup.count_groups(store, alias.id, without=(GroupState.SCORED,))
     closes_s = None
     if counts.get(GroupState.OPEN):
         closes_s = await next_close_in(Project(store, alias.project_id), alias.id, settings.recorder)
     lacking = await baselines.list_lacking_recipes(store, alias.id)
+    if trainable is None:
+        trainable = await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s)
+    if trainable.groups + trainable.held:
+        counts[GroupState.SCORED] = trainable.groups + trainable.held
     running = await campaigns.list_running(store, alias.id)
     undecided = await versions.find_pending_version(store, alias.id)
     fallen = await _fallen(store, alias)
@@ -334,7 +335,7 @@ async def _alias(
     return AliasFacts(
         alias=alias.name,
         groups=counts,
-        trainable=trainable or await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s),
+        trainable=trainable,
         closes_at=None if closes_s is None else at + closes_s,
         undecided=None if undecided is None else (undecided.name, undecided.state),
         fallen=fallen,

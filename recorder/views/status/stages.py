@@ -113,12 +113,14 @@ class AliasFacts:
 class LoopFacts:
     """What the stages depend on, at `at` (the store's clock, unix seconds) and `local` (this machine's).
 
-    `groups`: the project's, by state. `judged`: what judging cost within the last 24 hours.
+    `groups`: by state, those of any use that are not finished. `has_groups`: there are groups, finished ones included.
+    `judged`: what judging cost within the last 24 hours.
     """
 
     at: float
     local: datetime
     groups: Mapping[str, int] = field(default_factory=dict)
+    has_groups: bool = False
     open_trajectories: int = 0
     closes_at: float | None = None
     retries_at: float | None = None
@@ -162,7 +164,7 @@ def recording_stage(facts: LoopFacts) -> StageStatus:
         state = StageState.RUNNING
         text = f"Recording is running: {_count(facts.open_trajectories, 'open trajectory', 'open trajectories')}"
         text += f", {_count(opened, 'open group', 'open groups')}."
-    elif not facts.groups:
+    elif not facts.groups and not facts.has_groups:
         code, text = StageCode.NOTHING_RECORDED, "Recording waits for the first call: nothing is recorded yet."
     return StageStatus(Stage.RECORDING, None, state, code, facts.closes_at, text)
 

@@ -268,6 +268,12 @@ async def test_a_shadow_group_is_held_back_until_the_group_of_its_trajectory_is_
     assert await traffic.claimed() == 1
 
 
+async def test_a_store_of_measured_groups_alone_has_recorded_something(store: Store, traffic: Traffic) -> None:
+    await traffic.group("scored", purpose="val")
+    found = await stage(store, Stage.RECORDING)
+    assert (found.code, found.text) == ("recording", "Recording waits for the next call: nothing is open.")
+
+
 async def test_excluded_groups_that_were_only_measured_are_not_counted(store: Store, traffic: Traffic) -> None:
     await traffic.group("left_out", purpose="eval", reason="measured")
     await traffic.group("left_out", reason="too_few")
