@@ -23,7 +23,7 @@ _ROOM: Final = 100_000  # characters: the examples are not shortened
 _ASKED: Final = [{"role": "user", "content": "Where is my order 4821?"}]
 _TOOLS: Final = [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
 _FIND: Final = {"function": {"name": "find_order", "arguments": '{"id": 4821}'}, "id": "call_1", "type": "function"}
-_LOOKED: Final = [
+_LOOKED: Final[list[dict[str, object]]] = [
     {"role": "assistant", "content": None, "tool_calls": [_FIND]},
     {"role": "tool", "tool_call_id": "call_1", "content": "on its way, arrives Monday"},
     {"role": "assistant", "content": "It arrives on Monday."},
@@ -71,7 +71,7 @@ How Hone reads the reply:
 | text, code fences or reasoning around the JSON | skipped |
 | numbers from 0 to 1 | the scores |
 | all numbers from 0 to 10, or from 0 to 100; `8/10`; `40 %` | the same, divided, if the whole reply uses that scale |
-| 1, 2, 3 … without a stated scale, or `rank` without `score` | refused: ranks, of which 1 may be the best or the worst |
+| 1, 2, 3 … without a stated scale, or `rank` without `score` | refused: ranks, of which 1 may be best or worst |
 | an id that is missing, unknown or twice; no finite number; a broken second verdict | refused |
 
 After a refused reply Hone asks once more, and shows the judge its reply and what is wrong with it. If the second reply
