@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,22 +72,24 @@ SHAPES: Final = (
 FALLEN: Final = ((0.26, 4), (0.26, 20), (0.6, 20))  # what is left of each chance, and after how many steps
 
 
-class WithoutFall(TypedDict):
-    """The share of campaigns without a fall in which the rule signals, and in which the mean alone falls."""
+class ShapeNumbers(TypedDict):
+    """A `Shape` as it is kept."""
 
     scenarios: int
     per_step: int
     each: int
+
+
+class WithoutFall(ShapeNumbers):
+    """The share of campaigns without a fall in which the rule signals, and in which the mean alone falls."""
+
     signals: float
     mean_alone: float
 
 
-class WithFall(TypedDict):
+class WithFall(ShapeNumbers):
     """How often a fall is found, and after how many steps in the median."""
 
-    scenarios: int
-    per_step: int
-    each: int
     left: float
     after: int
     found: float
@@ -172,7 +174,7 @@ def with_fall(shape: Shape, left: float, after: int, campaigns: int, rng: np.ran
     }
 
 
-def _named(shape: Shape) -> Any:
+def _named(shape: Shape) -> ShapeNumbers:
     return {"scenarios": shape.scenarios, "per_step": shape.per_step, "each": shape.each}
 
 
@@ -217,7 +219,7 @@ def _rows_fallen(figures: Figures) -> Iterator[list[str]]:
         yield [*_shape_cells(one), _percent(one["left"]), str(one["after"]), *found]
 
 
-def _shape_cells(one: WithoutFall | WithFall) -> list[str]:
+def _shape_cells(one: ShapeNumbers) -> list[str]:
     return [f"{one['scenarios']:,}", str(one["per_step"]), str(one["each"])]
 
 

@@ -281,12 +281,12 @@ async def abandon_expired(project: Project) -> int:
     A runner of this machine that still runs its campaign may be late, because the machine is busy: its attempts are
     held for it.
     """
-    late, gone = [], []
+    gone: list[_ExpiredRunner] = []
     for runner in await _expired_runners(project):
-        alive = runner.holds_campaign and runs_here(runner.owner, runner.since)
-        (late if alive else gone).append(runner)
-    for runner in late:
-        await renew_attempts(project.store, runner.campaign_id, runner.owner, LATE_S)
+        if runner.holds_campaign and runs_here(runner.owner, runner.since):
+            await renew_attempts(project.store, runner.campaign_id, runner.owner, LATE_S)
+        else:
+            gone.append(runner)
     if not gone:
         return 0
     theirs = [and_(attempts.c.campaign_id == one.campaign_id, attempts.c.lease_owner == one.owner) for one in gone]

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from benchmarks import reward_fall
+from benchmarks import health, reward_fall
 from trainer.campaign.health import RULES
 
 
@@ -50,7 +50,7 @@ def test_a_policy_that_is_ruined_is_found_soon() -> None:
     for _ in range(40):
         done = reward_fall.campaign(reward_fall.Shape(1000, 8, 8), 12, rng, left=0.26, after=6)
         if statistics.fmean(step.reward or 0.0 for step in done[:6]) > 0.7:
-            at = reward_fall.first_spoken(done, (), reward_fall.alone("reward_fall"))
+            at = health.first_spoken(done, (), health.alone("reward_fall"))
             found.append(6 < at.get("reward_fall", 99) <= 9)
     assert RULES["reward_fall"].then == "pause"
     assert len(found) >= 5

@@ -199,7 +199,7 @@ def most_gained_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
 
 def lowest_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
     """The attempts with the lowest rewards."""
-    found = [evidence | {"part": None} for score in scores for _, evidence in _gains(score)]
+    found: list[Evidence] = [evidence | {"part": None} for score in scores for _, evidence in _gains(score)]
     return sorted(found, key=lambda evidence: evidence["reward"])[:SHOWN]
 
 

@@ -94,7 +94,7 @@ NEARLY = {
 
 @pytest.mark.parametrize("name", NEARLY)
 def test_a_column_that_looks_like_a_criterion_and_is_none_is_named(name: str) -> None:
-    good = {"prompt": "x", "rubric - 1. criterion": "y", "domain": "law", "task_id": "a"}
+    good: dict[str, Any] = {"prompt": "x", "rubric - 1. criterion": "y", "domain": "law", "task_id": "a"}
     rows = [good, good | {name: "z", "task_id": "b"}, good | {"task_id": "c", name: "z"}, good | {name: None}]
     found = ignored_columns(parse_scenarios([json.dumps(row).encode() for row in rows[:3]], "f"))
     assert found == [IgnoredColumn(name, 2, "f, line 2", NEARLY[name])]
