@@ -130,7 +130,7 @@ class IndexedScan:
 
 
 @dataclass(frozen=True, slots=True)
-class FullRecipe:
+class FullScan:
     """Few rows: all are read and sorted."""
 
     order: Order

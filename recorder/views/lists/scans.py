@@ -40,7 +40,7 @@ from recorder.store.schema import aliases, calls, campaigns, groups, score_parts
 from recorder.store.statement import equals_literal
 from recorder.views.lists import columns
 from recorder.views.lists.filters import USUAL_ORIGINS, GroupFilter, TrajectoryFilter
-from recorder.views.lists.paging import MOST_HIDDEN, Candidates, FullRecipe, IndexedScan, Order, Place, Range
+from recorder.views.lists.paging import MOST_HIDDEN, Candidates, FullScan, IndexedScan, Order, Place, Range
 
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as in their index
 # A trajectory gets its id at its first request and begins with its first call, so the two times differ.
@@ -145,10 +145,10 @@ async def _walk(store: Store, all_of_it: IndexedScan, asked: Sequence[_FilterCon
     return Scan(candidates, [one.check for one in asked if one is not narrowing])
 
 
-async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSelect[tuple[str]]) -> FullRecipe | None:
+async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSelect[tuple[str]]) -> FullScan | None:
     async with store.read() as conn:
         found = list((await conn.execute(rare.limit(_FEW))).scalars())
-    return FullRecipe(order, [order.id.in_(set(found))]) if len(found) < _FEW else None
+    return FullScan(order, [order.id.in_(set(found))]) if len(found) < _FEW else None
 
 
 def _ids(wanted: TrajectoryFilter) -> tuple[Place | None, Place | None]:
@@ -176,7 +176,7 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
         of_group = _groups_named(project_id, wanted.group)
         found.append(
             _FilterCondition(
-                sql.without_index(t.group_id).in_(of_group), FullRecipe(RUNS, [mine, t.group_id.in_(of_group)])
+                sql.without_index(t.group_id).in_(of_group), FullScan(RUNS, [mine, t.group_id.in_(of_group)])
             )
         )
     if wanted.session is not None:

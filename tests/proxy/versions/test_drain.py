@@ -242,7 +242,7 @@ async def test_an_engine_that_serves_another_base_than_trained_on_is_down_for_th
         with pytest.raises(NoReplica, match="were trained on the base base"):
             world.versions.route(await get_alias(Project(store, "default"), "helpdesk"))
         assert told.states().count("down") == 1
-        assert re.search(r"base base \(fingerprint .*\), not on base \(.*\)\. Put the old", told.rows[-1][1] or "")
+        assert re.search(r"base base \(fingerprint .*\), not on base \(.*\)\. Restore the old", told.rows[-1][1] or "")
         await engine.stop()
         engine.base_root = right
         await engine.start()

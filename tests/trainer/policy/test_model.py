@@ -336,5 +336,5 @@ def test_a_base_that_neither_disk_nor_hub_has_is_told(monkeypatch: pytest.Monkey
         raise OSError("no network")
 
     monkeypatch.setattr("trainer.policy.loading.snapshot_download", offline)
-    with pytest.raises(TrainerError, match=r"some/model.*no folder.*no network"):
+    with pytest.raises(TrainerError, match=r"some/model.*not a folder.*no network"):
         resolve_base("some/model")

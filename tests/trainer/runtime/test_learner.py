@@ -154,8 +154,8 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
         await until(lambda: done(told, 1))
         await live_group(ring, "second", [1.0, 0.0])
         waits = (
-            f"Learning waits for a decision on {ALIAS}@1: it is gated, and no step begins before it is live or given "
-            "up."
+            f"Learning waits for a decision on {ALIAS}@1: it is gated, and no step begins before it is live or "
+            "rejected."
         )
         await until(lambda: said(told, waits))
         assert len(told.steps()) == 1

@@ -94,13 +94,13 @@ def test_a_file_in_which_nothing_was_written_whole_is_begun_anew(path: Path, tor
 )
 def test_another_file_is_refused_and_stays_as_it_is(path: Path, content: str) -> None:
     path.write_text(content)
-    with pytest.raises(NoTasks, match=r"made\.jsonl exists already, .* name another file with --out"):
+    with pytest.raises(NoTasks, match=r"made\.jsonl already exists, .* name another file with --out"):
         ScenarioWriter(path)
     assert path.read_text() == content
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoTasks, match="exists already"):
+    with pytest.raises(NoTasks, match="already exists"):
         ScenarioWriter(tmp_path)
 
 
@@ -115,7 +115,7 @@ def test_one_process_writes_at_a_time(path: Path, left: list[Scenario]) -> None:
 def test_a_file_that_came_meanwhile_is_not_written_into(path: Path) -> None:
     file = ScenarioWriter(path)
     path.write_text("mine")
-    with pytest.raises(NoTasks, match="exists already"):
+    with pytest.raises(NoTasks, match="already exists"):
         file.add(made("greet the captain"))
     assert path.read_text() == "mine"
 

@@ -159,7 +159,7 @@ async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer
         (["-n", "2", "--task", "x"], 1, "no model is set that could write scenarios: name one with --model"),
         (["-n", "2", "--mcp", "desk", "--model", "openai/m"], 1, "'desk' is neither a URL"),
         (["-n", "2", "--mcp", "http://127.0.0.1:9/mcp", "--model", "openai/m"], 1, "cannot list its tools"),
-        (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken exists already"),
+        (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken already exists"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_asked(here: Path, arguments: list[str], code: int, why: str) -> None:
