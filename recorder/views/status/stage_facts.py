@@ -160,7 +160,8 @@ class GroupForecast:
 
         What the learner takes none of is counted apart: `gate: 16 groups ready for the judge`.
         """
-        return "; ".join([*self._parts(at, times), *self._apart()]) or "no group yet"
+        nothing = "no group waits" if self.has_groups else "no group yet"
+        return "; ".join([*self._parts(at, times), *self._apart()]) or nothing
 
     def _parts(self, at: float | None, times: bool) -> Iterable[str]:
         for state, words, verb in _WORDS:

@@ -135,7 +135,7 @@ async def test_nothing_is_waited_for(store: Store) -> None:
     assert (await asked(store)).sentence() == "no group yet"
     await Rows(store).group(state="trained")
     found = await asked(store)
-    assert found.sentence() == "no group yet"
+    assert found.sentence() == "no group waits"
 
 
 @pytest.mark.parametrize("state", ["ready", "judging", "scored", "training", "tried"])
