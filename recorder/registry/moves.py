@@ -25,8 +25,8 @@ class VersionMove:
     """One decision about a version; `at` is unix seconds.
 
     `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
-    abandoned, reward_fall (a learner found it), kept (it stays all the same); a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
-    `figures` at the time of the decision.
+    abandoned, reward_fall (a learner found it), kept (it stays all the same). A canary's share may be moved again.
+    `who`: controller, learner, hand, a key's id …; `why` in words or a code; `figures` at the time of the decision.
     """
 
     at: float
