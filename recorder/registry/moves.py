@@ -26,7 +26,7 @@ class VersionMove:
 
     `move`: gated, canary (also a new share), canary_ended, gate (the gate made it live), promote, watch_ended (it stays
     live), rollback, rejected, abandoned, reward_fall (a learner found it), kept (it stays live in spite of the fall).
-    `who`: controller, hand, a key's id …; `why`: a text or a code; `figures`: at the time of the decision.
+    `who`: controller, learner, hand, a key's id …; `why`: a text or a code; `figures`: at the time of the decision.
     """
 
     at: float

@@ -88,18 +88,26 @@ def test_fields_keep_their_names_and_values(code: str) -> None:
     assert event is not None
     written = json.loads(json.dumps(encode_event(event)))
     assert {name: written[name] for name in stored} == stored
-    assert set(written) - set(stored) <= {"measured_attempts", "agent_failures"}
+    added = {"measured_attempts", "agent_failures", "undecided", "scenarios", "scenario_measure"}
+    assert set(written) - set(stored) <= added
 
 
 @pytest.mark.parametrize(
     ("code", "event"),
     [
         (STEP, StepDone(1, "a@1", "a@0", 0.5, 0.4, None, None, None, 8, 2, 6, measured_attempts=7, agent_failures=1)),
+        (
+            STEP,
+            StepDone(
+                2, "a@2", "a@1", 0.5, 0.4, None, None, None, 8, 2, 6, undecided="a check", scenarios={"t1": [8, 0.5, 0.5]},
+                scenario_measure="reward",
+            ),
+        ),
         (BASELINE, Validation(0, "gpt-5", None, 0.5, 20, 1, 2.0, baseline=True)),
         (JUDGED, StepJudges(3, [["openai/a", "a-1", "rrr"]], 2)),
         (BEGUN, CampaignBegun(3, measure=CampaignMeasure.NOTHING)),
     ],
-)
+)  # fmt: skip
 def test_what_is_written_is_read_back(code: str, event: CampaignEvent) -> None:
     assert decode_event(code, json.loads(json.dumps(encode_event(event)))) == event
 
