@@ -43,7 +43,7 @@ from recorder.store import ledger
 from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
 from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
-from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
+from recorder.views.lists.filters import GroupFilter, TrajectoryFilter, with_usual_groups, with_usual_trajectories
 from recorder.views.lists.groups import list_groups
 from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.status.stages import LoopSettings
@@ -64,6 +64,8 @@ RUNS: Final = (
         "those that failed or were given up",
         TrajectoryFilter(states=(TrajectoryState.ERRORED, TrajectoryState.ABANDONED)),
     ),
+    ("the usual origins", with_usual_trajectories(TrajectoryFilter())),
+    ("the usual origins of an alias", with_usual_trajectories(TrajectoryFilter(alias="helpdesk"))),
     ("an alias", TrajectoryFilter(alias="helpdesk")),
     ("no alias", TrajectoryFilter(alias=NOBODY)),
     ("a version", TrajectoryFilter(version="helpdesk@0")),
@@ -84,6 +86,8 @@ RUNS: Final = (
 )
 GROUPS: Final = (
     ("those ready", GroupFilter(states=(GroupState.READY,))),
+    ("the usual origins", with_usual_groups(GroupFilter())),
+    ("the usual origins of those ready", with_usual_groups(GroupFilter(states=(GroupState.READY,)))),
     ("no alias", GroupFilter(alias=NOBODY)),
     ("no version", GroupFilter(version=NOBODY)),
     ("no campaign", GroupFilter(campaign=NOBODY)),

@@ -61,11 +61,16 @@ def is_gate_work() -> ColumnElement[bool]:
     return or_(of_gate, pair)
 
 
+def is_measured() -> ColumnElement[bool]:
+    """Whether a group has a member that is only measured."""
+    return _has(trajectories.c.purpose.in_(sorted(MEASURED)))
+
+
 def group_use() -> ColumnElement[str]:
     """A group's `GroupUse`, as a column."""
     return case(
         (is_gate_work(), GroupUse.GATE.value),
-        (_has(trajectories.c.purpose.in_(sorted(MEASURED))), GroupUse.EVALUATION.value),
+        (is_measured(), GroupUse.EVALUATION.value),
         (is_shadow(), GroupUse.SHADOW.value),
         else_=GroupUse.LEARNING.value,
     )

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, case, exists, func, or_, select
+from sqlalchemy import Select, and_, case, exists, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.base.terminal import format_duration
 from recorder.queue import campaigns, claims, leases
@@ -23,7 +24,7 @@ from recorder.queue.groups.disputes import waiting_for_person
 from recorder.queue.groups.idle_trajectories import idle_trajectories
 from recorder.queue.groups.lookup import is_counted
 from recorder.queue.groups.readiness import GroupCode, GroupFacts, MemberCounts, close_time
-from recorder.queue.groups.uses import GroupUse, group_use, is_gate_work, is_learnable, is_shadow, is_trainable
+from recorder.queue.groups.uses import GroupUse, is_gate_work, is_learnable, is_measured, is_shadow, is_trainable
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
@@ -195,22 +196,21 @@ async def forecast_groups(
     async with project.store.read() as conn:
         at = await sql.current_time(conn)
         rows = list(await conn.execute(_unfinished_groups(project.id)))
-        finished = list(await conn.execute(_finished_groups(project.id)))
-        has_groups = bool((await conn.execute(select(exists().where(groups.c.project_id == project.id)))).scalar_one())
+        every = await _state_counts(conn, project.id)
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
     trainable = await _trainable_groups(project, learn or LearnSettings())
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         counts[row.use][str(row.state)] += row.number
     counts[GroupUse.LEARNING] += counts[GroupUse.SHADOW]
-    for state, number in finished:
-        counts[GroupUse.LEARNING][str(state)] += number
+    counts[GroupUse.LEARNING][GroupState.TRAINED] += every.groups.get(GroupState.TRAINED, 0)
+    counts[GroupUse.LEARNING][GroupState.LEFT_OUT] += every.groups.get(GroupState.LEFT_OUT, 0) - every.measured
     counts[GroupUse.LEARNING][GroupState.SCORED] += sum(one.groups for one in trainable.values())
     counts[GroupUse.SHADOW][GroupState.SCORED] += sum(one.shadow for one in trainable.values())
     counts[HELD][GroupState.SCORED] += sum(one.held for one in trainable.values())
-    retries = [(row.use, row.again) for row in rows if row.state == GroupState.UNSCORED and row.again is not None]
-    of_learner = [again for use, again in retries if use in _OF_LEARNER]
-    due = {str(GroupState.UNSCORED): min(of_learner)} if of_learner else {}
+    unscored = [row for row in rows if row.state == GroupState.UNSCORED and row.use in _OF_LEARNER]
+    retries = [float(row.again) for row in unscored if row.again is not None]
+    due = {str(GroupState.UNSCORED): min(retries)} if retries else {}
     if counts[GroupUse.LEARNING][GroupState.OPEN] and (closes := await next_close_at(project, settings)) is not None:
         due[GroupState.OPEN] = closes
     return GroupForecast(
@@ -220,9 +220,9 @@ async def forecast_groups(
         open_trajectories=runs_open,
         shadow=_known(counts[GroupUse.SHADOW]),
         apart={use: found for use in APART if (found := _known(counts[use]))},
-        retries_at=min((again for _, again in retries), default=None),
+        retries_at=every.retries_at,
         trainable=trainable,
-        has_groups=has_groups,
+        has_groups=bool(every.groups),
     )
 
 
@@ -233,11 +233,10 @@ def _known(counts: Counter[str]) -> dict[str, int]:
 def _unfinished_groups(project_id: str) -> Select[Any]:
     """Select the numbers of groups that are neither scored nor finished, by state and use."""
     use = case(
-        (and_(is_learnable(), is_shadow()), GroupUse.SHADOW.value),
-        (is_learnable(), GroupUse.LEARNING.value),
+        (is_learnable(), case((is_shadow(), GroupUse.SHADOW.value), else_=GroupUse.LEARNING.value)),
         (is_gate_work(), GroupUse.GATE.value),
         (and_(groups.c.campaign_id.is_not(None), is_trainable()), CAMPAIGN),
-        (group_use() == GroupUse.EVALUATION.value, GroupUse.EVALUATION.value),
+        (is_measured(), GroupUse.EVALUATION.value),
         else_=OTHER,
     ).label("use")
     again = func.min(groups.c.try_after).label("again")
@@ -247,12 +246,24 @@ def _unfinished_groups(project_id: str) -> Select[Any]:
     return query.group_by(groups.c.state, use)
 
 
-def _finished_groups(project_id: str) -> Select[Any]:
-    """Select the numbers of trained and excluded groups; those that are only measured were never to be trained on."""
-    reason = sql.without_index(groups.c.reason)
-    out = and_(groups.c.state == GroupState.LEFT_OUT, reason.is_distinct_from(GroupCode.MEASURED))
-    these = (groups.c.project_id == project_id, or_(groups.c.state == GroupState.TRAINED, out))
-    return select(groups.c.state, func.count()).where(*these).group_by(groups.c.state)
+@dataclass(frozen=True, slots=True)
+class _StateCounts:
+    """The project's groups by state, whatever their use. `retries_at`: when the next one is judged again."""
+
+    groups: Mapping[str, int]
+    measured: int  # excluded, because a function measured them
+    retries_at: float | None
+
+
+async def _state_counts(conn: AsyncConnection, project_id: str) -> _StateCounts:
+    by_state = select(groups.c.state, func.count(), func.min(groups.c.try_after))
+    rows = list(await conn.execute(by_state.where(groups.c.project_id == project_id).group_by(groups.c.state)))
+    measured = (groups.c.project_id == project_id, groups.c.reason == GroupCode.MEASURED)
+    return _StateCounts(
+        groups={str(state): int(number) for state, number, _ in rows},
+        measured=int((await conn.execute(select(func.count()).select_from(groups).where(*measured))).scalar_one()),
+        retries_at=next((float(again) for state, _, again in rows if state == GroupState.UNSCORED and again), None),
+    )
 
 
 async def _trainable_groups(project: Project, learn: LearnSettings) -> dict[str, TrainableGroups]:
