@@ -99,8 +99,8 @@ def test_fields_keep_their_names_and_values(code: str) -> None:
         (
             STEP,
             StepDone(
-                2, "a@2", "a@1", 0.5, 0.4, None, None, None, 8, 2, 6, undecided="a check", scenarios={"t1": [8, 0.5, 0.5]},
-                scenario_measure="reward",
+                2, "a@2", "a@1", 0.5, 0.4, None, None, None, 8, 2, 6, undecided="a check",
+                scenarios={"t1": [8, 0.5, 0.5]}, scenario_measure="reward",
             ),
         ),
         (BASELINE, Validation(0, "gpt-5", None, 0.5, 20, 1, 2.0, baseline=True)),
