@@ -50,7 +50,7 @@ def main() -> None:
     """Draw all pictures."""
     parser = argparse.ArgumentParser(description="Draw docs/*.png from the pages over a demo's data folder.")
     parser.add_argument("--data", type=Path, help="the demo's folder (the newest in .hone/demo)")
-    data = parser.parse_args().data or newest(ROOT / ".hone" / "demo")
+    data = (parser.parse_args().data or newest(ROOT / ".hone" / "demo")).absolute()
     with served(data) as (url, store):
         asyncio.run(draw(url, pages(store)))
 
