@@ -21,11 +21,15 @@ _TEXT: Final = frozenset({"text", "input_text", "output_text", "refusal", "think
 def has_media(messages: Iterable[Message]) -> bool:
     """Return whether any message has a part that is not text: a picture, audio, video, a file, or an unknown kind."""
     return any(
-        isinstance(part, Mapping) and part.get("type", "text") not in _TEXT
+        isinstance(part, Mapping) and not _is_text(part.get("type", "text"))
         for message in messages
         if isinstance(content := message.get("content"), list | tuple)
         for part in content
     )
+
+
+def _is_text(kind: object) -> bool:
+    return isinstance(kind, str) and kind in _TEXT  # a client may send anything as a type
 
 
 def extract_media(key: bytes, message: Message) -> tuple[Message, dict[bytes, bytes]]:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from tests.e2e.conftest import MODEL, Stack
 from tests.e2e.test_capture import body
 from trainer.batch.recorded_text import agrees
-from trainer.policy.loading import load_decoder
+from trainer.policy.base_model import load_decoder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -33,7 +33,7 @@ _EAGER_BYTES: Final = 1 << 30  # of attention scores in one layer; above, torch'
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _ReferenceRow:
     """What the model itself computes for a row: logits of a short row, the last hidden states of a long one."""
 
     row: Ids
@@ -77,19 +77,19 @@ def _is_down(name: str) -> bool:
     return name.rsplit(".lora_", 1)[-1].removeprefix("embedding_").startswith("A")
 
 
-def _expected(policy: Policy, token_budget: int) -> list[_Expected]:
+def _expected(policy: Policy, token_budget: int) -> list[_ReferenceRow]:
     config = policy.model_config
     vocabulary = config.get_text_config().vocab_size
     policy.set_attention(_OWN)
-    found = [_Expected(row, policy.own_logits(row), is_long=False) for row in _short_rows(vocabulary)]
+    found = [_ReferenceRow(row, policy.own_logits(row), is_long=False) for row in _short_rows(vocabulary)]
     for row in _long_rows(config, token_budget):
         policy.set_attention(_own_attention(config, len(row)))
-        found.append(_Expected(row, policy.own_hidden(row), is_long=True))
+        found.append(_ReferenceRow(row, policy.own_hidden(row), is_long=True))
     return found
 
 
 @torch.no_grad()
-def _reproduces(policy: Policy, implementation: str, expected: Sequence[_Expected], token_budget: int) -> bool:
+def _reproduces(policy: Policy, implementation: str, expected: Sequence[_ReferenceRow], token_budget: int) -> bool:
     """Whether the trainer computes what is expected with this attention."""
     policy.set_attention(implementation)
     rows = [one.row for one in expected]

@@ -44,7 +44,7 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.loading import dtype_name, load_decoder, resolve_base
+from trainer.policy.base_model import dtype_name, load_decoder, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, summary

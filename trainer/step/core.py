@@ -34,7 +34,7 @@ from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapte
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, UnsupportedModel, VersionNotWritten
 from trainer.policy import update
-from trainer.policy.loading import ROOM, load_policy
+from trainer.policy.base_model import ROOM, load_policy
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state

@@ -20,6 +20,7 @@ from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.schema import campaigns, groups, trajectories
 
 _JUDGED: Final = (TrajectoryState.COMPLETED, TrajectoryState.OPEN)  # the latter may still complete
+_FOREIGN: Final = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))
 
 
 class GroupUse(StrEnum):
@@ -36,17 +37,21 @@ def is_learnable() -> ColumnElement[bool]:
     return and_(groups.c.alias_id.is_not(None), groups.c.campaign_id.is_(None), is_trainable())
 
 
+def may_become_learnable() -> ColumnElement[bool]:
+    """Whether an open group is on its way to the learner: like `is_learnable`, but it may have no members yet."""
+    return and_(groups.c.alias_id.is_not(None), groups.c.campaign_id.is_(None), or_(is_trainable(), ~_has()))
+
+
 def is_trainable() -> ColumnElement[bool]:
     """Whether a group has members that are judged, or will be, and every one of them has purpose train.
 
     Members of purpose none are never judged.
     """
+    return and_(_judged(trajectories.c.purpose == Purpose.TRAIN), ~_judged(_FOREIGN))
 
-    def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
-        return _has(trajectories.c.state.in_(_JUDGED), trajectories.c.selection.is_(None), *also)
 
-    foreign = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))
-    return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
+def _judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
+    return _has(trajectories.c.state.in_(_JUDGED), trajectories.c.selection.is_(None), *also)
 
 
 def is_shadow() -> ColumnElement[bool]:

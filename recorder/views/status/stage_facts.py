@@ -24,7 +24,15 @@ from recorder.queue.groups.disputes import waiting_for_person
 from recorder.queue.groups.idle_trajectories import idle_trajectories
 from recorder.queue.groups.lookup import is_counted
 from recorder.queue.groups.readiness import GroupCode, GroupFacts, MemberCounts, close_time
-from recorder.queue.groups.uses import GroupUse, is_gate_work, is_learnable, is_measured, is_shadow, is_trainable
+from recorder.queue.groups.uses import (
+    GroupUse,
+    is_gate_work,
+    is_learnable,
+    is_measured,
+    is_shadow,
+    is_trainable,
+    may_become_learnable,
+)
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
@@ -42,21 +50,23 @@ MOST: Final = 200  # open groups that are read, those without a new member for t
 
 async def next_close_in(project: Project, alias_id: str, settings: RecorderSettings) -> float | None:
     """Return the seconds until `next_close_at`, 0 if it is past, or None if it is unknown."""
-    closes = await next_close_at(project, settings, alias_id)
+    closes = await next_close_at(project, settings, alias_id, learnable=True)
     if closes is None:
         return None
     async with project.store.read() as conn:
         return max(0.0, closes - await sql.current_time(conn))
 
 
-async def next_close_at(project: Project, settings: RecorderSettings, alias_id: str | None = None) -> float | None:
+async def next_close_at(
+    project: Project, settings: RecorderSettings, alias_id: str | None = None, *, learnable: bool = False
+) -> float | None:
     """Return when the next open group closes, of an alias or of any (unix seconds), or None if that is unknown.
 
-    Only groups that the learner could take count. Groups with an unfinished call or with members that are not live
-    traffic are omitted: when these end cannot be predicted.
+    `learnable`: only groups that are on their way to the learner count. Groups with an unfinished call or with members
+    that are not live traffic are omitted: when these end cannot be predicted.
     """
     async with project.store.read() as conn:
-        rows: Sequence[Any] = (await conn.execute(_open_groups(project.id, alias_id, settings))).all()
+        rows: Sequence[Any] = (await conn.execute(_open_groups(project.id, alias_id, settings, learnable))).all()
     moments = (
         group_close_time(
             GroupFacts(row.declared_size, row.joined_at, row.last_call_at),
@@ -84,7 +94,7 @@ def group_close_time(
     return min((moment for moment in (current, later) if moment is not None), default=None)
 
 
-def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettings) -> Select[Any]:
+def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettings, learnable: bool) -> Select[Any]:
     member = trajectories.c.group_id == groups.c.id
     is_open = trajectories.c.state == TrajectoryState.OPEN
     idle = idle_trajectories(project_id, settings)
@@ -100,7 +110,7 @@ def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettin
             groups.c.project_id == project_id,
             groups.c.state == GroupState.OPEN,
             *((groups.c.alias_id == alias_id,) if alias_id is not None else ()),
-            is_learnable(),
+            *((may_become_learnable(),) if learnable else ()),
             ~answering,
             ~anothers,
         )
@@ -211,7 +221,10 @@ async def forecast_groups(
     unscored = [row for row in rows if row.state == GroupState.UNSCORED and row.use in _OF_LEARNER]
     retries = [float(row.again) for row in unscored if row.again is not None]
     due = {str(GroupState.UNSCORED): min(retries)} if retries else {}
-    if counts[GroupUse.LEARNING][GroupState.OPEN] and (closes := await next_close_at(project, settings)) is not None:
+    if (
+        counts[GroupUse.LEARNING][GroupState.OPEN]
+        and (closes := await next_close_at(project, settings, learnable=True)) is not None
+    ):
         due[GroupState.OPEN] = closes
     return GroupForecast(
         at=at,
@@ -233,6 +246,7 @@ def _known(counts: Counter[str]) -> dict[str, int]:
 def _unfinished_groups(project_id: str) -> Select[Any]:
     """Select the numbers of groups that are neither scored nor finished, by state and use."""
     use = case(
+        (and_(groups.c.state == GroupState.OPEN, may_become_learnable(), ~is_shadow()), GroupUse.LEARNING.value),
         (is_learnable(), case((is_shadow(), GroupUse.SHADOW.value), else_=GroupUse.LEARNING.value)),
         (is_gate_work(), GroupUse.GATE.value),
         (and_(groups.c.campaign_id.is_not(None), is_trainable()), CAMPAIGN),

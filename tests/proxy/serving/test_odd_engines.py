@@ -26,7 +26,7 @@ USAGES: list[Any] = [
     {"prompt_tokens": "7", "completion_tokens": [2], "total_tokens": {}},
     {"prompt_tokens": -7, "completion_tokens": -2.5, "total_tokens": True},
     {"prompt_tokens": 10**30, "completion_tokens": 1e300},
-    {"prompt_tokens": 2, "completion_tokens": 3, "prompt_tokens_details": [], "completion_tokens_details": "none"},
+    {"prompt_tokens": 2, "completion_tokens": 2, "prompt_tokens_details": [], "completion_tokens_details": "none"},
     {"prompt_tokens_details": {"cached_tokens": "all", "created_cache_tokens": -1}},
 ]
 NO_IDS: list[Any] = [[7, -8], [7, 8.5], ["7", "8"], [True, False], [None], [[7]], [2**40], "78", 7, {"a": 7}]

@@ -59,6 +59,8 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==
         {"type": "video_url", "video_url": {"url": "https://example.test/a.mp4"}},
         {"type": "file", "file": {"file_id": "f"}},
         {"type": "a kind of tomorrow"},
+        {"type": {"text": 1}},
+        {"type": None},
     ],
 )
 def test_a_prompt_with_media_is_not_wherever_it_holds_them(role: str, part: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from trainer.batch.packing import pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import TrainerError, UnsupportedModel
 from trainer.policy import startup_check
-from trainer.policy.loading import load_policy, resolve_base
+from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.model import Policy
 from trainer.policy.positions import critical_lengths
 from trainer.policy.update import plan_update

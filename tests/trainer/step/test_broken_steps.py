@@ -113,6 +113,7 @@ async def test_a_group_that_breaks_the_trainer_is_not_tried_for_ever(
 async def test_a_disk_that_refuses_a_version_costs_no_try(world: World) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     async with await world.trainer(max_tries=1) as trainer:
+        (world.data / "adapters").rmdir()
         (world.data / "adapters").write_text("in the way")
         with pytest.raises(VersionNotWritten, match=r"version 1 .*Is the disk full"):
             await trainer.train_once(await world.claim(trainer))
