@@ -38,7 +38,7 @@ from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.rows import Row
 from trainer.batch.weights import GroupRows, WeightedRow, weigh
 from trainer.policy import update
-from trainer.policy.loading import load_policy
+from trainer.policy.base_model import load_policy
 from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES
 from trainer.policy.model import Policy

@@ -734,6 +734,19 @@ step_baselines = Table(
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
+# What a trainer learned about a device's memory: the tokens of a pass that fitted.
+pass_budgets = Table(
+    "pass_budgets",
+    metadata,
+    _project(),
+    Column("base_fingerprint", Text, nullable=False),
+    Column("device", Text, nullable=False),  # its name and the size of its memory
+    Column("token_budget", Integer, nullable=False),  # the setting it was found under
+    Column("pass_budget", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "base_fingerprint", "device"),
+)
+
 changes = Table(
     "changes",
     metadata,

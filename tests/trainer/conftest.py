@@ -65,7 +65,7 @@ def tiny_policy(tiny_base: Path) -> Callable[..., Any]:
     """Loads the tiny base with the given settings, on the CPU unless they say otherwise."""
 
     def load(**changes: Any) -> Any:
-        from trainer.policy.loading import load_policy
+        from trainer.policy.base_model import load_policy
         from trainer.settings import TrainerSettings
 
         given = {"device": "cpu", "rank": 4, "alpha": 8.0, "token_budget": 512, **changes}

@@ -278,10 +278,14 @@ class Campaign:
             if not claimed:
                 return None, failure
             try:
-                return await trainer.train_once(claimed, campaign_id=self._campaign.id), None
+                report = await trainer.train_once(claimed, campaign_id=self._campaign.id)
             except StepFailed as e:
                 failure = str(e)
                 self._progress.tell(Notice(f"training failed: {e}", warning=True))
+                continue
+            if report.notice is not None:
+                self._progress.tell(Notice(report.notice, warning=True))
+            return report, None
         return None, failure
 
     async def _swap(self, step: int, version: VersionView) -> str | None:

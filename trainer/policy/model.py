@@ -1,7 +1,7 @@
 """The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
 
 Owns: the forward pass, an adapter's weights in memory, and gradient checkpointing. Refuses: loading a base
-(`trainer.policy.loading`), the check of its logprobs (`trainer.policy.startup_check`), losses, the layout of files
+(`trainer.policy.base_model`), the check of its logprobs (`trainer.policy.startup_check`), losses, the layout of files
 (`trainer.artifacts.adapters`), optimizers.
 """
 
@@ -56,7 +56,8 @@ class Policy:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the base's weights."""
-        return self._causal.dtype
+        dtype: torch.dtype = self._causal.dtype
+        return dtype
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from typing import Final
 from proxy.settings.hone import HoneSettings
 from recorder.base.terminal import clock_time
 from recorder.errors import StoreUnavailable, VersionPending
+from recorder.processes.phase_file import LEARNER_PHASE, STARTING
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
@@ -48,7 +49,7 @@ from recorder.views.status.stages import (
     waits_for_campaign,
 )
 from trainer.errors import AliasBusy, StepFailed
-from trainer.progress import WAITING, CompositeProgress, Notice, PhaseStatus, Progress
+from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
 from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
 from trainer.settings import TrainerSettings
@@ -193,6 +194,8 @@ class Learner:
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
         report = await self._trainer.train_once(claimed)
         metrics = report.metrics
+        if report.notice is not None:
+            self._progress.tell(Notice(report.notice, warning=True))
         self._progress.tell(
             StepDone(
                 step=report.step.number if report.step else 0,
@@ -230,6 +233,7 @@ async def learn(
     Raises errors that make training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
     """
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
+    progress = CompositeProgress(progress, PhaseFile(everything.data / LEARNER_PHASE))
     try:
         found = await _aliases(Project(store, everything.project), names, progress)
         async with asyncio.TaskGroup() as learners:
@@ -273,6 +277,7 @@ async def _learn(
         try:
             for campaign in await campaigns.list_running(store, alias.id):
                 await _until_over(store, alias, campaign, progress)
+            progress.tell(PhaseStatus(0, STARTING))
             async with open_in_background(store, alias, everything, open_with) as trainer:
                 opened = await trainer
                 told = False

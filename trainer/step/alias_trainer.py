@@ -20,7 +20,7 @@ from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart, part_rewards
 from recorder.queue.leases import holder_name
-from recorder.queue.training import steps
+from recorder.queue.training import pass_budgets, steps
 from recorder.queue.training.steps import StepView
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -43,7 +43,7 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.loading import dtype_name, resolve_base
+from trainer.policy.base_model import dtype_name, resolve_base
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, summary
 from trainer.step.core import (
@@ -83,6 +83,7 @@ class AliasTrainer:
     def __init__(self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> None:
         self._store = store
         self._alias = alias
+        self._project = Project(store, alias.project_id)
         self._settings = settings
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
@@ -90,6 +91,8 @@ class AliasTrainer:
         self._fingerprint: str
         self._keeper: LeaseRenewer
         self._core: TrainerCore
+        self._pass_budget: int  # as stored
+        self._notice: str | None = None  # for the next report
 
     @classmethod
     async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
@@ -112,7 +115,7 @@ class AliasTrainer:
         base = await asyncio.to_thread(resolve_base, self._settings.base)
         await self._check_base(base)
         name, lease_s = leases.trainer_lease(self._alias.name), self._settings.lease_s
-        lease = await leases.acquire_lease(Project(self._store, self._alias.project_id), name, holder_name(), lease_s)
+        lease = await leases.acquire_lease(self._project, name, holder_name(), lease_s)
         if lease is None:
             raise AliasBusy(
                 f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
@@ -126,14 +129,21 @@ class AliasTrainer:
         adapters.remove_trials(self._folders.adapters, self._alias.name)
         await self._remove_unneeded()
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
+        self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
+            self._project, self._fingerprint, self._core.device_name, self._settings.token_budget
+        )
         await self._try_adapter()
 
     async def _try_adapter(self) -> None:
         """Publish an adapter as a step would, and remove it: settings that cannot work fail before any sampling."""
-        alias = self._alias
+        alias, folder = self._alias, self._folders.adapters
         origin = AdapterOrigin(alias.name, None, f"{alias.name}@0", alias.base_model, self._fingerprint)
+        is_new = not folder.exists()
         tried = await self._torch.run(self._core.publish_trial, origin)
         await asyncio.to_thread(durable_folders.remove_folder, tried.path)
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
@@ -180,9 +190,9 @@ class AliasTrainer:
         begins (`version` is None). Leases of alias and groups are renewed meanwhile.
 
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
-        `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if the GPU's memory is too
-        small, `AliasBusy` if another trainer took the alias, `VersionNotWritten` for a full disk, `VersionPending`
-        while another version is undecided.
+        `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if one row alone does not
+        fit into memory, `AliasBusy` if another trainer took the alias, `VersionNotWritten` for a full disk,
+        `VersionPending` while another version is undecided.
         """
         with self._keeper.keeping(claims):
             try:
@@ -213,7 +223,8 @@ class AliasTrainer:
         attempt = _RunningStep(parent, teaching, used, metrics, seconds)
         step, version = await self._step(attempt, campaign_id)
         trained = sum(len(group.trained) for group in teaching)
-        return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+        notice, self._notice = self._notice, None
+        return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase, notice)
 
     async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
         """Give back the groups that are still claimed; if the store is away, the leases expire."""
@@ -230,7 +241,7 @@ class AliasTrainer:
     async def _live(self) -> VersionView:
         if self._keeper.lost.is_set():
             raise self._taken_over()
-        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        alias = await aliases.get_alias(self._project, self._alias.name)
         self._require_same_base(alias)
         if alias.live_version_id is None:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
@@ -288,6 +299,7 @@ class AliasTrainer:
                 self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint
             )
             await self._torch.run(self._compute, attempt, origin)
+            await self._remember_pass_budget()
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
         except BaseException as e:
@@ -315,12 +327,27 @@ class AliasTrainer:
         parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
-            known = self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
+            self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
         measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
         attempt.metrics |= measured | summary.row_metrics(rows, seconds.by_phase["train"])
-        attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
         attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in seconds.by_phase.items()}
+
+    async def _remember_pass_budget(self) -> None:
+        """Store the tokens of a pass that fitted, and report it once, if they are fewer than before."""
+        before, now, limit = self._pass_budget, self._core.pass_budget, self._settings.token_budget
+        if now == before:
+            return
+        device = self._core.device_name
+        await pass_budgets.record_pass_budget(
+            self._project, self._fingerprint, device, token_budget=limit, pass_budget=now
+        )
+        self._pass_budget = now
+        self._notice = (
+            f"passes of {before} tokens did not fit into the memory of {device}: a pass now has at most {now} tokens, "
+            "and a longer trajectory has one of its own. Results are the same; steps take longer. This is remembered "
+            f"until trainer.token_budget ({limit}) changes."
+        )
 
     def _stopped(self) -> bool:
         return self._torch.stopped() or self._keeper.lost.is_set()

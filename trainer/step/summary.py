@@ -53,6 +53,7 @@ class StepReport:
     left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories by ledger code
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
+    notice: str | None = None  # for a person: something about this step that is not as configured
 
 
 class StepTrainer(Protocol):

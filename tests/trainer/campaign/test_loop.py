@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from recorder.queue import campaigns, leases
+from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
+from recorder.queue.claims import GroupClaim
 from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
@@ -29,9 +30,10 @@ from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.views.campaigns.events import CampaignMeasure, StepDone
 from recorder.views.campaigns.measures import compute_measure
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, run_campaign
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer, run_campaign
 from trainer.agents import attempts as trainer_attempts
-from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
+from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, MemoryFull, ScenariosInvalid, ServiceUnavailable
+from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -141,6 +143,23 @@ async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
     campaign = await the_campaign(ring.store)
     assert campaign.state is CampaignState.FAILED
     assert "gave up" in (campaign.reason or "")
+
+
+async def test_a_campaign_ends_where_one_row_does_not_fit_into_memory_and_keeps_its_groups(
+    ring: Ring, user: dict[str, Any], told: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(trainer: ScriptedTrainer, claimed: Sequence[GroupClaim], **_: Any) -> StepReport:
+        for claim in claimed:
+            await claims.return_claim(trainer._store, claim)
+        raise MemoryFull("one row of 900 tokens does not fit: lower trainer.token_budget")
+
+    monkeypatch.setattr(ScriptedTrainer, "train_once", full)
+    with pytest.raises(MemoryFull, match="900 tokens"):
+        await ring.train(user, told)
+    campaign = await the_campaign(ring.store)
+    assert campaign.state is CampaignState.FAILED
+    assert "900 tokens" in (campaign.reason or "")
+    assert {row.state for row in await rows(ring.store, groups)} == {"scored"}
 
 
 async def test_a_version_that_nobody_promotes_is_told_with_its_state(

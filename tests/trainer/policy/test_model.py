@@ -23,7 +23,7 @@ from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy import attention
-from trainer.policy.loading import load_policy, resolve_base
+from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.logprobs import full_logprobs, token_logprobs
 from trainer.policy.model import Policy
 from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
@@ -335,6 +335,6 @@ def test_a_base_that_neither_disk_nor_hub_has_is_told(monkeypatch: pytest.Monkey
     def offline(*args: Any, **kwargs: Any) -> str:
         raise OSError("no network")
 
-    monkeypatch.setattr("trainer.policy.loading.snapshot_download", offline)
+    monkeypatch.setattr("trainer.policy.base_model.snapshot_download", offline)
     with pytest.raises(TrainerError, match=r"some/model.*no folder.*no network"):
         resolve_base("some/model")

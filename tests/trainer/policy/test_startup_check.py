@@ -19,7 +19,7 @@ from trainer.batch.packing import pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import TrainerError, UnsupportedModel
 from trainer.policy import startup_check
-from trainer.policy.loading import load_policy, resolve_base
+from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.model import Policy
 from trainer.policy.positions import critical_lengths
 from trainer.policy.update import plan_update
@@ -33,7 +33,7 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=512)
 SCALED = {"factor": 4.0, "original_max_position_embeddings": ORIGINAL}
-FIXED = {
+FIXED: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 4.0},
     "yarn": {"rope_type": "yarn", **SCALED},

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,14 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from trainer.errors import TrainerError, UnsupportedModel
-from trainer.policy import attention, positions, startup_check
+from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
+from trainer.policy import attention, memory, positions, startup_check
 from trainer.policy.model import Policy
 from trainer.settings import TrainerSettings
 
 ROOM: Final = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
-# Of a hub repository: without the same weights in other formats.
 ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
+# Of a hub repository: without the same weights in other formats.
 _NEEDED: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
@@ -60,19 +61,27 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         )
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
-    adapted = _with_lora(model, base, settings)  # before it moves: what is drawn must not depend on the device
-    try:
-        policy = Policy(adapted.to(device), str(base), settings)
-    except torch.OutOfMemoryError as e:
-        raise TrainerError(f"the base {base} does not fit into what is free of the GPU's memory. {ROOM}: {e}") from e
-    try:
+    with told_of_memory(f"the base {base} does not fit into memory", device):
+        # the LoRA before it moves: what is drawn must not depend on the device
+        policy = Policy(_with_lora(model, base, settings).to(device), str(base), settings)
+    check = (
+        f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
+        f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
+    )
+    with told_of_memory(check, device):
         startup_check.choose_attention(policy, settings.token_budget)
-    except torch.OutOfMemoryError as e:
-        raise TrainerError(
-            f"the base {base} leaves too little of the GPU's memory for the rows of the start-up check, which are at "
-            f"most trainer.token_budget ({settings.token_budget}) tokens long. Lower it. {ROOM}: {e}"
-        ) from e
     return policy
+
+
+@contextmanager
+def told_of_memory(what: str, device: torch.device) -> Iterator[None]:
+    """Within: a full memory is reported as `MemoryFull`."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as e:
+        if not memory.is_out_of_memory(e):
+            raise
+        raise MemoryFull(f"{what} ({memory.free_memory(device)}). {ROOM}: {e}") from e
 
 
 def _with_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
