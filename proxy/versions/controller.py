@@ -31,7 +31,7 @@ from recorder.queue import leases
 from recorder.queue.leases import Lease
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
-from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.fingerprint import base_fingerprint, find_adapter
 from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
@@ -244,6 +244,9 @@ class Controller:
     def _require_bases(self, member: Member) -> None:
         """Refuse aliases with an adapter as their base: their versions would be trained on top of another LoRA."""
         assert member.served is not None
+        folder = base_folder(self._engine)
+        if folder is not None and (adapter := find_adapter(str(self._engine.base), folder)) is not None:
+            raise EngineError(f"{adapter.found} {adapter.todo}")
         for name in self._aliases:
             base_model = self._base_model(name)
             if base_model in member.served.adapters and base_model not in member.served.bases:

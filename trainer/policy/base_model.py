@@ -6,7 +6,6 @@ Owns: refusing bases and `trainer.target`s that cannot work, with what to set. R
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +20,13 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from recorder.registry.fingerprint import find_adapter
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
 from trainer.policy import attention, memory, positions, startup_check
 from trainer.policy.model import Policy
 from trainer.settings import TrainerSettings
 
 ROOM: Final = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
-ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
 # Of a hub repository: without the same weights in other formats.
 _NEEDED: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
@@ -44,7 +43,8 @@ def resolve_base(base: str) -> Path:
             folder = Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
         except (OSError, ValueError) as e:
             raise TrainerError(f"the base {base!r} is no folder, and the hub does not give it: {e}") from e
-    _require_no_adapter(base, folder)
+    if (adapter := find_adapter(base, folder)) is not None:
+        raise UnsupportedModel(f"{adapter.found} {adapter.todo}")
     return folder
 
 
@@ -121,21 +121,6 @@ def _require_targets(model: PreTrainedModel, base: Path, target: Sequence[str]) 
 def linear_modules(model: nn.Module) -> list[str]:
     """Return the last parts of the names of the model's linear layers (q_proj, down_proj …), sorted."""
     return sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
-
-
-def _require_no_adapter(base: str, folder: Path) -> None:
-    """Refuse the folder of an adapter: transformers would load the model below it, and the adapter would be lost."""
-    if not (folder / ADAPTER_CONFIG).is_file():
-        return
-    try:
-        named = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):
-        named = None
-    raise UnsupportedModel(
-        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one. "
-        f"Set trainer.base and engine.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
-        "adapter into it and use the merged model."
-    )
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:
