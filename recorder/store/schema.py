@@ -747,6 +747,22 @@ pass_budgets = Table(
     PrimaryKeyConstraint("project_id", "base_fingerprint", "device"),
 )
 
+# Adapters that engines load once and unload, before a trainer of these settings makes versions.
+adapter_trials = Table(
+    "adapter_trials",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
+    Column("engine_name", Text),  # null: the trainer has not written the adapter yet
+    Column("path", Text),
+    Column("manifest_sha256", Text),
+    Column("refusal", Text),  # why an engine refuses it
+    Column("created_at", Double, nullable=False),
+    Column("answered_at", Double),
+    UniqueConstraint("alias_id"),
+)
+
 changes = Table(
     "changes",
     metadata,
