@@ -53,6 +53,7 @@ from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, Phas
 from trainer.runtime.examiner import Examiner
 from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
 from trainer.settings import TrainerSettings
+from trainer.step.engine_trial import require_accepted
 from trainer.step.summary import StepTrainer
 from trainer.trackers import base
 from trainer.trackers.delivery import track_events
@@ -147,12 +148,13 @@ class Learner:
     async def run(self) -> CampaignView:
         """Learn until cancelled, or until a campaign runs on the alias: return it, and the caller releases the alias.
 
-        Raises errors that make the trainer useless (`AliasBusy`), not those of one step.
+        Raises errors that make the trainer useless (`AliasBusy`, `UnsupportedModel`), not those of one step.
         """
         within_s = _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
             while True:
                 await news.wait(within_s)
+                await require_accepted(self._store, self._alias)
                 while not (running := await campaigns.list_running(self._store, self._alias.id)):
                     stage = await self._patience.look()
                     if not (claimed := await self._claim(stage)):

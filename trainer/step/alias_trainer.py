@@ -7,6 +7,7 @@ train (campaign and learner decide) and serving what it publishes (the proxy doe
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories import transcripts
 from trainer.artifacts import adapters, durable_folders
-from trainer.artifacts.adapters import AdapterOrigin
+from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.rows import RowBasis
 from trainer.batch.weights import GroupRows, group_rows, weigh
 from trainer.errors import (
@@ -45,7 +46,7 @@ from trainer.errors import (
 )
 from trainer.policy.base_model import dtype_name, resolve_base
 from trainer.settings import TrainerSettings
-from trainer.step import baselines, summary
+from trainer.step import baselines, engine_trial, summary
 from trainer.step.core import (
     PhaseSeconds,
     StartVersion,
@@ -55,8 +56,11 @@ from trainer.step.core import (
     WrittenStep,
     remove_unneeded,
 )
+from trainer.step.engine_trial import trial_running
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.summary import STEP_FAILED, StepReport
+
+log = logging.getLogger(__name__)
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
@@ -88,6 +92,8 @@ class AliasTrainer:
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
         self._resources = AsyncExitStack()
+        self._trial = AsyncExitStack()
+        self._has_waited = False  # for an answer to the trial, in vain
         self._fingerprint: str
         self._keeper: LeaseRenewer
         self._core: TrainerCore
@@ -132,18 +138,21 @@ class AliasTrainer:
         self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
             self._project, self._fingerprint, self._core.device_name, self._settings.token_budget
         )
-        await self._try_adapter()
+        self._has_folder = self._folders.adapters.exists()
+        await self._remove_trial((await self._publish_trial()).path)  # settings that cannot work fail before sampling
+        trial = trial_running(self._project, self._alias, self._publish_trial, self._remove_trial)
+        await self._trial.enter_async_context(trial)
 
-    async def _try_adapter(self) -> None:
-        """Publish an adapter as a step would, and remove it: settings that cannot work fail before any sampling."""
-        alias, folder = self._alias, self._folders.adapters
+    async def _publish_trial(self) -> PublishedAdapter:
+        """Publish an adapter as a step would."""
+        alias = self._alias
         origin = AdapterOrigin(alias.name, None, f"{alias.name}@0", alias.base_model, self._fingerprint)
-        is_new = not folder.exists()
-        tried = await self._torch.run(self._core.publish_trial, origin)
-        await asyncio.to_thread(durable_folders.remove_folder, tried.path)
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
+        return await self._torch.run(self._core.publish_trial, origin)
+
+    async def _remove_trial(self, path: Path) -> None:
+        await asyncio.to_thread(durable_folders.remove_folder, path)
+        if not self._has_folder:
+            await asyncio.to_thread(durable_folders.remove_empty, self._folders.adapters)
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
@@ -174,6 +183,7 @@ class AliasTrainer:
 
     async def close(self) -> None:
         """Stop a running step between two packs, end the torch thread, release the lease."""
+        await self._trial.aclose()
         await self._torch.close()
         await self._resources.aclose()
 
@@ -191,11 +201,12 @@ class AliasTrainer:
 
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if one row alone does not
-        fit into memory, `AliasBusy` if another trainer took the alias, `VersionNotWritten` for a full disk,
-        `VersionPending` while another version is undecided.
+        fit into memory, `UnsupportedModel` if the engine refuses such adapters, `AliasBusy` if another trainer took the
+        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided.
         """
         with self._keeper.keeping(claims):
             try:
+                await self._require_accepted()
                 return await self._train(claims, campaign_id)
             except BaseException as e:  # cancellation included: no group may stay claimed
                 await asyncio.shield(self._give_back(claims))
@@ -204,6 +215,14 @@ class AliasTrainer:
                 if isinstance(e, LeaseLost):
                     raise StepFailed(f"a lease ran out during the step: {e}") from e
                 raise
+
+    async def _require_accepted(self) -> None:
+        """Wait for the engine's answer to the trial. Raises `UnsupportedModel` if it refuses the adapter."""
+        wait_s = 0.0 if self._has_waited else engine_trial.WAIT_S
+        notice = await engine_trial.require_accepted(self._store, self._alias, wait_s)
+        if notice is not None and not self._has_waited:
+            self._has_waited = True
+            log.warning("%s", notice)
 
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
         seconds = PhaseSeconds()

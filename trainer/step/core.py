@@ -49,6 +49,7 @@ class TorchThread:
     """Runs one job at a time, in order."""
 
     def __init__(self) -> None:
+        self._turn = asyncio.Lock()  # a second job must not undo the request to stop the first one
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         self._cancelled = threading.Event()
         self._closing = threading.Event()
@@ -59,14 +60,15 @@ class TorchThread:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the job in the thread. When cancelled, ask it to stop and wait until it did."""
-        self._cancelled.clear()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            self._cancelled.set()
-            await asyncio.wait([future])
-            raise
+        async with self._turn:
+            self._cancelled.clear()
+            future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                self._cancelled.set()
+                await asyncio.wait([future])
+                raise
 
     async def close(self) -> None:
         """Ask a running job to stop, wait for it, end the thread."""

@@ -25,6 +25,7 @@ from recorder.processes.phase_file import ProgramPhase, read_phase
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.claims import GroupClaim
 from recorder.queue.groups import lookup
+from recorder.queue.training import adapter_trials
 from recorder.registry import alias_moves, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
@@ -34,7 +35,7 @@ from recorder.store.schema import scores as score_table
 from recorder.views.campaigns.events import StepDone
 from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
-from trainer.errors import MemoryFull, StepFailed
+from trainer.errors import MemoryFull, StepFailed, UnsupportedModel
 from trainer.progress import Notice, PhaseFile, PhaseStatus
 from trainer.runtime.learner import Learner, StepSchedule
 from trainer.settings import TrainerSettings
@@ -224,6 +225,21 @@ async def test_a_learner_whose_smallest_pass_does_not_fit_ends(ring: Ring) -> No
     with pytest.raises(MemoryFull):
         await learner_of(ring, told, Full(ring.store, ring.alias)).run()
     assert (await lookup.count_groups(ring.store, ring.alias.id)) == {GroupState.SCORED: 1}, group_id
+
+
+async def test_a_learner_ends_as_soon_as_the_engine_refuses_its_adapters(ring: Ring) -> None:
+    told, project = RecordedProgress(), Project(ring.store, PROJECT)
+    trial = await adapter_trials.begin_trial(project, ring.alias.id)
+    learner = asyncio.create_task(learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias)).run())
+    await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
+    await adapter_trials.answer_trial(ring.store, trial, "rank 64 is too high")
+    with pytest.raises(UnsupportedModel, match="rank 64 is too high"):
+        await learner
+    group_id = await live_group(ring, "a", [0.0, 1.0])
+    with pytest.raises(UnsupportedModel):
+        await learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias)).run()
+    assert not told.steps()
+    assert await lookup.count_groups(ring.store, ring.alias.id) == {GroupState.SCORED: 1}, group_id
 
 
 async def test_what_a_step_says_for_a_person_is_told(ring: Ring) -> None:
