@@ -34,7 +34,7 @@ from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.fingerprint import base_fingerprint, find_adapter
-from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version, trial_prefix
+from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
 from recorder.store.changes import ChangeSignal, Topic
@@ -320,16 +320,9 @@ class Controller:
 
     async def _try_adapters(self) -> None:
         """Load the adapters that trainers offer into every engine once, and unload them; answer each trainer."""
-        members = self._fleet.up()
-        for member in members:
-            for name in filter(self._is_trial, member.adapters):  # a killed proxy left it
-                await self._unload(member, name)
-        if members:
+        if members := self._fleet.up():
             for trial in await adapter_trials.list_offered_trials(self._project):
                 await self._try_adapter(trial, members)
-
-    def _is_trial(self, engine_name: str) -> bool:
-        return any(engine_name.startswith(trial_prefix(alias)) for alias in self._aliases)
 
     async def _try_adapter(self, trial: AdapterTrial, members: Sequence[Member]) -> None:
         assert trial.engine_name is not None
@@ -339,12 +332,12 @@ class Controller:
             await self._verify(Path(trial.path), trial.manifest_sha256)
             for member in members:
                 await member.try_adapter(trial.engine_name, trial.path)
-        except EngineUnreachable as e:  # no answer: the trial waits for the engine
-            log.warning("%s was not tried: %s", trial.engine_name, e)
+        except AdapterError as e:
+            refusal = str(e)
+        except EngineError as e:  # no answer, or it is still loaded: the next round tries again
+            self._failing(logging.WARNING, "an engine could not try %s: %s", trial.engine_name, e)
             self._again(RETRY_S)
             return
-        except (AdapterError, EngineError) as e:
-            refusal = str(e)
         log.info("%s was %s", trial.engine_name, "accepted" if refusal is None else f"refused: {refusal}")
         await adapter_trials.answer_trial(self._project.store, trial.id, refusal)
 

@@ -109,13 +109,9 @@ class Member:
         await self.look()
 
     async def try_adapter(self, engine_name: str, path: str) -> None:
-        """Load an adapter and unload it at once. Raises EngineUnreachable, AdapterError."""
-        try:
-            await self.replica.load(engine_name, path)
-        finally:
-            with contextlib.suppress(EngineError):  # the controller unloads what is left
-                await self.replica.unload(engine_name)
-        await self.look()
+        """Load an adapter and unload it at once. Raises AdapterError, and EngineError if it may still be loaded."""
+        await self.replica.load(engine_name, path)
+        await self.unload(engine_name)
 
     async def unload(self, engine_name: str) -> None:
         """Unload an adapter. Raises EngineError."""

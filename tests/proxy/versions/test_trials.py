@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proxy.errors import EngineError
 from proxy.versions import fleet
 from recorder.queue.training import adapter_trials
 from recorder.queue.training.adapter_trials import AdapterTrial
@@ -143,12 +144,33 @@ async def test_one_that_an_engine_dies_of_waits_for_the_engine(world: World) -> 
     assert (await answer(world)).refusal is None
 
 
-async def test_what_a_killed_proxy_left_in_the_engine_is_unloaded(world: World) -> None:
+async def test_what_a_killed_proxy_had_loaded_is_unloaded_by_its_successor(world: World) -> None:
     await until(lambda: up(world))
-    world.engine.adapters["helpdesk@trial-0123456789ab"] = "/nowhere"
-    world.engine.adapters["another@trial-0123456789ab"] = "/nowhere"
-    await until(lambda: "helpdesk@trial-0123456789ab" not in world.engine.adapters)
-    assert list(world.engine.adapters) == ["another@trial-0123456789ab"]  # of another project
+    made = make_adapter(world.folder, "helpdesk@trial")
+    world.engine.adapters[made.engine_name] = str(made.path)
+    await offer(world, made)
+    assert (await answer(world)).refusal is None
+    assert world.engine.adapters == {}
+
+
+async def test_one_that_is_not_unloaded_is_not_answered_before_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until(lambda: up(world))
+    stock, failures = fleet.Replica.unload, 0
+
+    async def failing(replica: Any, name: str) -> None:
+        nonlocal failures
+        failures += 1
+        if failures < 3:
+            raise EngineError("the engine did not unload it")
+        await stock(replica, name)
+
+    monkeypatch.setattr(fleet.Replica, "unload", failing)
+    await offer(world)
+    assert (await answer(world)).refusal is None
+    assert failures == 3
+    assert world.engine.adapters == {}
 
 
 async def test_a_trial_whose_trainer_has_ended_is_not_answered(world: World) -> None:
