@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proxy.engine.replica import Replica
 from proxy.errors import EngineError
-from proxy.versions import fleet
 from recorder.queue.training import adapter_trials
 from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.store.database import Project, Store
@@ -58,14 +58,14 @@ async def test_an_adapter_is_loaded_once_and_unloaded_and_is_never_in_service(wo
 
 async def test_nobody_can_ask_for_it_while_it_is_loaded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await until(lambda: up(world))
-    stock, loaded, go_on = fleet.Replica.unload, asyncio.Event(), asyncio.Event()
+    stock, loaded, go_on = Replica.unload, asyncio.Event(), asyncio.Event()
 
     async def slow(replica: Any, name: str) -> None:
         loaded.set()
         await go_on.wait()
         await stock(replica, name)
 
-    monkeypatch.setattr(fleet.Replica, "unload", slow)
+    monkeypatch.setattr(Replica, "unload", slow)
     _, made = await offer(world)
     await loaded.wait()
     member = world.controller._fleet.members[0]
@@ -157,7 +157,7 @@ async def test_one_that_is_not_unloaded_is_not_answered_before_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await until(lambda: up(world))
-    stock, failures = fleet.Replica.unload, 0
+    stock, failures = Replica.unload, 0
 
     async def failing(replica: Any, name: str) -> None:
         nonlocal failures
@@ -166,7 +166,7 @@ async def test_one_that_is_not_unloaded_is_not_answered_before_it_is(
             raise EngineError("the engine did not unload it")
         await stock(replica, name)
 
-    monkeypatch.setattr(fleet.Replica, "unload", failing)
+    monkeypatch.setattr(Replica, "unload", failing)
     await offer(world)
     assert (await answer(world)).refusal is None
     assert failures == 3
