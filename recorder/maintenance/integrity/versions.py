@@ -137,10 +137,10 @@ def _wrong_with(folder: Path, manifest_sha256: str | None) -> str | None:
 
 
 async def every_folder_has_a_version(look: CheckReader) -> Violations:
-    """Every folder among the adapters belongs to a version in the store, or to a trainer's trial."""
+    """Every folder among the adapters belongs to a version in the store."""
     known = {
         Path(row.path).name
-        for table in (versions, adapter_trials)
+        for table in (versions, adapter_trials)  # a running trainer's trial is not left over either
         async for row in look.find(select(table.c.id, table.c.path), table.c.id)
         if row.path
     }
