@@ -7,7 +7,7 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, incomplete or of other parameters
 ├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
-│   └── MemoryFull        a pass that did not fit into the GPU's memory
+├── MemoryFull            a pass with one row alone did not fit into memory
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
 ├── StepInterrupted       the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
@@ -58,8 +58,10 @@ class StepFailed(TrainerError):
     """A step was abandoned; its groups were given back or excluded."""
 
 
-class MemoryFull(StepFailed):
-    """A pass does not fit into the GPU's memory. The groups are not at fault: they are given back each time."""
+class MemoryFull(TrainerError):
+    """A pass with one row alone does not fit into memory. The groups are not at fault: they are given back."""
+
+    exit_code = MISCONFIGURED
 
 
 class VersionNotWritten(TrainerError):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from recorder.base.terminal import console, format_number, percent, text, write_json_line
+from recorder.processes.phase_file import ProgramPhase, write_phase
 from recorder.views.campaigns.events import (
     Alarm,
     CampaignEnded,
@@ -71,6 +73,25 @@ class CompositeProgress:
         """Pass the event on."""
         for each in self._all:
             each.tell(event)
+
+
+class PhaseFile:
+    """Keeps a file with the newest phase, for the program that supervises this one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._phase = ProgramPhase()
+
+    def tell(self, event: Event) -> None:
+        """Write the file if the phase changed, or a step was finished."""
+        phase = self._phase
+        if isinstance(event, PhaseStatus):
+            phase = replace(phase, name=event.phase)
+        elif isinstance(event, StepDone):
+            phase = replace(phase, steps=phase.steps + 1)
+        if phase != self._phase:
+            self._phase = phase
+            write_phase(self._path, phase)
 
 
 class JsonProgress:

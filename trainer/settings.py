@@ -81,7 +81,7 @@ class TrainerSettings(BaseModel):
     """Which modules get a LoRA: every linear layer except the output head, or those listed."""
 
     token_budget: int = Field(16384, ge=1)
-    """Tokens in one forward and backward pass. A longer row is excluded."""
+    """Most tokens in one forward and backward pass; fewer if those do not fit into memory. A longer row is excluded."""
     logprob_chunk: int = Field(1024, ge=1)
     """Positions whose logits are in memory at one time. Each takes the size of the vocabulary in float32."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"

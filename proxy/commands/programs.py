@@ -185,7 +185,8 @@ def up(
 ) -> None:
     """Run engine, proxy, judge and learner together. Ctrl-C stops them all.
 
-    A process that dies is restarted. Logs are in logs/ of the data folder.
+    A process that dies is restarted, except a learner that is killed three times in the same phase. Logs are in logs/
+    of the data folder.
     """
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from proxy.supervision.console import choose_output

@@ -22,7 +22,7 @@ from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound
-from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.fingerprint import base_fingerprint, find_adapter
 
 _TRAINS_WITH = ("torch", "transformers", "peft")
 
@@ -105,6 +105,9 @@ def check_base(settings: HoneSettings) -> Finding:
             "To train, set `base` in [engine] or [trainer] to the weights that it serves (docs/your-vllm.md).",
         )
     folder = base_folder(settings.engine)
+    for base, place in ((settings.engine.base, folder), (trained, Path(trained) if trained else None)):
+        if base is not None and place is not None and (adapter := find_adapter(base, place)) is not None:
+            return Finding("base", FindingLevel.WRONG, adapter.found, adapter.todo, stops=True)
     if trained is None or settings.engine.base is None or folder is None or not Path(trained).is_dir():
         where = settings.engine.base or trained
         # A path is never downloaded; a remote engine may see folders that this machine does not.

@@ -28,7 +28,7 @@ from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
 from recorder.processes import file_modes
-from recorder.registry.fingerprint import is_whole
+from recorder.registry.fingerprint import find_adapter, is_whole
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
@@ -85,13 +85,15 @@ def engine_command(
 ) -> EngineCommand:
     """Return the command that starts vLLM for these settings.
 
-    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError if no base is set.
+    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError if no base is set, or it
+    holds an adapter.
     """
     if engine.base is None:
         raise ConfigError(
             "no base model is named: set `base` in [engine] of hone.toml (a folder or a Hugging Face id), "
             "or give the URL of a running engine with --engine."
         )
+    require_no_adapter(engine)
     device = device or detect_device(engine)
     python = str(engine.python) if engine.python else sys.executable
     own_name = base_name(engine)
@@ -204,6 +206,13 @@ def base_folder(engine: EngineSettings) -> Path | None:
         return None
     folder = Path(engine.base)
     return folder if folder.is_dir() else _cached_snapshot(engine.base)
+
+
+def require_no_adapter(engine: EngineSettings) -> None:
+    """Raise ConfigError if `engine.base` is on this machine and holds an adapter."""
+    folder = base_folder(engine)
+    if folder is not None and (adapter := find_adapter(str(engine.base), folder)) is not None:
+        raise ConfigError(f"{adapter.found} {adapter.todo}")
 
 
 def hub_cache() -> Path:

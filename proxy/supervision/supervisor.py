@@ -1,8 +1,8 @@
 """Keep a child process running: start it, wait until it is ready, restart it with backoff, end it with its parent.
 
 Owns: the child's life, its log file and its state. Refuses: what the program is. A child that ends with status 2 is
-misconfigured and is not restarted. Every child runs under `proxy.supervision.watchdog`, which ends it whenever the
-parent ends.
+misconfigured and is not restarted, nor is one that signal 9 ended three times in one phase. Every child runs under
+`proxy.supervision.watchdog`, which ends it whenever the parent ends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from proxy.errors import StartError
 from proxy.supervision import watchdog
 from recorder.base.errors import MISCONFIGURED
 from recorder.processes import file_modes
+from recorder.processes.phase_file import ProgramPhase, read_phase
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ CALM_S = 60.0  # after being up for this long, the backoff starts again
 SETTLE_S = 4.0  # longer than a worker needs to find wrong settings or a wrong store
 POLL_S = 0.1
 KILLED_STARTS = 3  # restarts of a program that a signal ended before it was up; an exit of its own is final
+KILLS_IN_A_PHASE = 3  # by signal 9, after which a program that notes its phase is not restarted
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a longer log is renamed to .1 at the next start
 
@@ -63,6 +65,8 @@ class Program:
     grace_s: float = 10.0
     settle_s: float = SETTLE_S  # without `ready`, it is up after running this long
     backoff_s: tuple[float, ...] = BACKOFF_S  # the waits before successive restarts
+    phase_file: Path | None = None  # where it notes its phase (`recorder.processes.phase_file`)
+    if_killed: str = ""  # what to do if it is killed again and again in one phase
 
 
 class Supervisor:
@@ -77,6 +81,8 @@ class Supervisor:
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._log_start = 0
+        self._killed_in: ProgramPhase | None = None
+        self._kills = 0  # by signal 9 in that phase, without a finished step between them
         self._started: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -129,12 +135,16 @@ class Supervisor:
                 failures = 0 if time.monotonic() - since > CALM_S else failures
             killed = _was_killed(self._process)
             self.misconfigured = _was_misconfigured(self._process)
+            hopeless = self._count_kill()
             await self._end()
+            if hopeless is not None:
+                self._give_up(f"{trouble}: {hopeless}")
+                return
             if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
                 return
             if self.misconfigured:
-                self._become(ProgramState.FAILED, f"{trouble}: its settings are wrong, so it is not restarted")
+                self._give_up(f"{trouble}: its settings are wrong, so it is not restarted")
                 return
             self.restarts += 1
             wait_s = self.program.backoff_s[min(failures, len(self.program.backoff_s) - 1)]
@@ -144,6 +154,33 @@ class Supervisor:
                 "%s %s; restarting in %.0f s. Its log: %s", self.program.name, trouble, wait_s, self.program.log
             )
             await asyncio.sleep(wait_s)
+
+    def _count_kill(self) -> str | None:
+        """Count an end by signal 9; return why the program is not restarted, if it was one too many in one phase.
+
+        Another phase, or a step that was finished since the last kill, counts anew.
+        """
+        if self.program.phase_file is None or not _was_ended_by(self._process, signal.SIGKILL):
+            return None
+        phase = read_phase(self.program.phase_file)
+        if self._killed_in is None or phase.name != self._killed_in.name or phase.steps > 0:
+            self._kills = 0
+        self._killed_in = phase
+        self._kills += 1
+        if self._kills < KILLS_IN_A_PHASE:
+            return None
+        return (
+            f"it was killed {self._kills} times in the phase {phase.name!r}, as the kernel does where memory is full, "
+            f"so it is not restarted. {self.program.if_killed}"
+        ).rstrip()
+
+    def _give_up(self, trouble: str) -> None:
+        """Do not restart the program; if it has not been up, `start` raises."""
+        assert self._started is not None
+        if self._started.done():
+            self._become(ProgramState.FAILED, trouble)
+        else:
+            self._fail(trouble)
 
     def _fail(self, trouble: str) -> None:
         assert self._started is not None
@@ -160,6 +197,8 @@ class Supervisor:
 
     async def _launch(self) -> None:
         path = self.program.log
+        if self.program.phase_file is not None:
+            self.program.phase_file.unlink(missing_ok=True)
         file_modes.make_folder(path.parent)
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_suffix(path.suffix + ".1"))
@@ -249,6 +288,11 @@ def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
     """Whether a signal ended it or its watchdog, for example from the kernel's out-of-memory killer."""
     status = process.returncode if process is not None else None
     return status is not None and (status < 0 or status > 128)
+
+
+def _was_ended_by(process: asyncio.subprocess.Process | None, number: signal.Signals) -> bool:
+    """Whether this signal ended it or its watchdog."""
+    return process is not None and process.returncode in (-number, 128 + number)
 
 
 def _was_misconfigured(process: asyncio.subprocess.Process | None) -> bool:

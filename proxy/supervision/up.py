@@ -4,9 +4,10 @@ Owns: which programs there are, and the order in which they start and stop. Refu
 (`proxy.engine.command`), run.json (`proxy.supervision.run_file`), checks (`proxy.doctor`), and the output format
 (`proxy.supervision.console`).
 
-While starting, any misconfigured program stops everything. Later, a misconfigured judge or learner stays down and its
-last log lines are shown, while the others continue: agents keep their model, and their calls are still recorded. A
-failed proxy or engine stops everything, since nothing can be served without it.
+While starting, any misconfigured program stops everything. Later, a misconfigured judge or learner stays down, as does
+a learner that is killed again and again in one phase, and its last log lines are shown, while the others continue:
+agents keep their model, and their calls are still recorded. A failed proxy or engine stops everything, since nothing
+can be served without it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
 from proxy.supervision.run_file import read_run_file, remove_run_file, write_run_file
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor
 from recorder.base.findings import Finding, FindingLevel, has_errors
+from recorder.processes.phase_file import LEARNER_PHASE
 from recorder.processes.signals import call_on_stop
 from recorder.registry.replicas import forget_replica
 from recorder.store.bootstrap import open_store
@@ -54,6 +57,7 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 
 PROXY_START_TIMEOUT_S = 60.0
 LOG_TAIL_LINES = 5  # log lines of a failed child, shown with its state
+KILLED_LEARNER = "Lower trainer.token_budget, or give the trainer more memory; then start `hone up` again"
 _SERVING = ("engine", "proxy")
 
 
@@ -181,7 +185,7 @@ class HoneUp:
             if self._with_judge:
                 group.create_task(self._start_one(self._hone("judge")))
             if self._with_learner:
-                group.create_task(self._start_one(self._hone("learn")))
+                group.create_task(self._start_one(self._learner()))
 
     async def _start_one(self, program: Program) -> None:
         supervisor = Supervisor(program, self._changed)
@@ -231,6 +235,10 @@ class HoneUp:
             ready=health_check(self.proxy_url, "/healthz"),
             grace_s=proxy.stop_timeout_s + 10,  # interrupted calls are still recorded and answered (`draining`)
         )
+
+    def _learner(self) -> Program:
+        phase_file = self._settings.data / LEARNER_PHASE
+        return replace(self._hone("learn"), phase_file=phase_file, if_killed=KILLED_LEARNER)
 
     def _hone(
         self,

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from proxy.engine.command import base_folder, dtype_of, engine_urls
@@ -29,9 +29,11 @@ from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.queue import leases
 from recorder.queue.leases import Lease
+from recorder.queue.training import adapter_trials
+from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
-from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.fingerprint import base_fingerprint, find_adapter
 from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
@@ -194,11 +196,12 @@ class Controller:
         return lease
 
     async def tick(self) -> None:
-        """Run one round: engines, then new versions, then unloading."""
+        """Run one round: engines, then trainers' trials and new versions, then unloading."""
         await self._identify()
         await self._versions.refresh()
         await self._serve_kept_versions()
         await self._deciding.promote_gated()
+        await self._try_adapters()
         for version in await get_versions(self._project, [VersionState.WRITTEN]):
             if self._fleet.up():
                 await self._admit(version)
@@ -244,6 +247,9 @@ class Controller:
     def _require_bases(self, member: Member) -> None:
         """Refuse aliases with an adapter as their base: their versions would be trained on top of another LoRA."""
         assert member.served is not None
+        folder = base_folder(self._engine)
+        if folder is not None and (adapter := find_adapter(str(self._engine.base), folder)) is not None:
+            raise EngineError(f"{adapter.found} {adapter.todo}")
         for name in self._aliases:
             base_model = self._base_model(name)
             if base_model in member.served.adapters and base_model not in member.served.bases:
@@ -310,6 +316,31 @@ class Controller:
         if any(member.lacks for member in self._fleet.members):
             self._again(RETRY_S)
 
+    # --- a trainer's trial
+
+    async def _try_adapters(self) -> None:
+        """Load the adapters that trainers offer into every engine once, and unload them; answer each trainer."""
+        if members := self._fleet.up():
+            for trial in await adapter_trials.list_offered_trials(self._project):
+                await self._try_adapter(trial, members)
+
+    async def _try_adapter(self, trial: AdapterTrial, members: Sequence[Member]) -> None:
+        assert trial.engine_name is not None
+        assert trial.path is not None
+        refusal = None
+        try:
+            await self._verify(Path(trial.path), trial.manifest_sha256)
+            for member in members:
+                await member.try_adapter(trial.engine_name, trial.path)
+        except AdapterError as e:
+            refusal = str(e)
+        except EngineError as e:  # no answer, or it is still loaded: the next round tries again
+            self._failing(logging.WARNING, "an engine could not try %s: %s", trial.engine_name, e)
+            self._again(RETRY_S)
+            return
+        log.info("%s was %s", trial.engine_name, "accepted" if refusal is None else f"refused: {refusal}")
+        await adapter_trials.answer_trial(self._project.store, trial.id, refusal)
+
     # --- a new version
 
     async def _admit(self, version: VersionView) -> None:
@@ -349,10 +380,13 @@ class Controller:
             raise AdapterError(
                 "base_mismatch", f"{version.name} was trained on another base than that of {alias.name} now"
             )
+        await self._verify(Path(version.path), version.manifest_sha256)
+
+    async def _verify(self, folder: Path, manifest_sha256: str | None) -> None:
         await asyncio.to_thread(
             verification.verify_adapter,
-            Path(version.path),
-            manifest_sha256=version.manifest_sha256,
+            folder,
+            manifest_sha256=manifest_sha256,
             max_rank=self._engine.max_lora_rank,
             base_shapes=self._base_shapes,
         )

@@ -108,6 +108,11 @@ class Member:
         await self.replica.load(version.engine_name, version.path)
         await self.look()
 
+    async def try_adapter(self, engine_name: str, path: str) -> None:
+        """Load an adapter and unload it at once. Raises AdapterError, and EngineError if it may still be loaded."""
+        await self.replica.load(engine_name, path)
+        await self.unload(engine_name)
+
     async def unload(self, engine_name: str) -> None:
         """Unload an adapter. Raises EngineError."""
         await self.replica.unload(engine_name)

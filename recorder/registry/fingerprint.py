@@ -1,6 +1,7 @@
 """The base model's fingerprint: two bases with the same fingerprint give every token the same probability.
 
-Owns: which files count and how they are hashed. Refuses: loading a model (no torch here).
+Owns: which files count and how they are hashed, and what is no base although it looks like one. Refuses: loading a
+model (no torch here).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ OTHERS: Final = (
     "chat_template*",
     "chat_templates/*",
 )
+ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
 _PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # the file names of sharded weights
 CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # smaller files are hashed quickly enough without a cache
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
@@ -47,6 +50,33 @@ def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) 
         digest.update(f"{name}\0{path.stat().st_size}\0{known.sha256(path)}\0".encode())
     known.save()
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterAsBase:
+    """That what is named as a base holds an adapter: what was found, and what to do about it."""
+
+    found: str
+    todo: str
+
+
+def find_adapter(base: str, model_dir: Path) -> AdapterAsBase | None:
+    """Whether the folder of a base holds an adapter. Programs that load it load another model, without a word.
+
+    `base`: as the settings name it.
+    """
+    path = model_dir / ADAPTER_CONFIG
+    if not path.is_file():
+        return None
+    try:
+        named = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        named = None
+    return AdapterAsBase(
+        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one.",
+        f"Set engine.base and trainer.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
+        "adapter into it and use the merged model.",
+    )
 
 
 def is_whole(model_dir: Path) -> bool:

@@ -60,6 +60,14 @@ def alias_slug(alias_name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", alias_name).lstrip(".") or "alias"
 
 
+def trial_prefix(alias_name: str) -> str:
+    """How the engine names and folders of an alias's trials begin (`recorder.queue.training.adapter_trials`).
+
+    No version has such a name: what follows the @ is no number.
+    """
+    return f"{alias_slug(alias_name)}@trial-"
+
+
 def parse_name(name: str) -> tuple[str, int | None]:
     """Split `helpdesk@3` into ("helpdesk", 3), and a plain `helpdesk` into ("helpdesk", None)."""
     match = _NAME.fullmatch(name)

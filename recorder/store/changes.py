@@ -41,7 +41,7 @@ Counts = Mapping[str, int]
 class Topic(StrEnum):
     """A kind of change that a process can wait for."""
 
-    SERVICE = "service"  # aliases moved, versions that changed state
+    SERVICE = "service"  # aliases moved, versions that changed state, adapters that are tried
     ENGINES = "engines"  # what engine replicas serve
     PROXIES = "proxies"  # what proxies have seen, and still hold
     GROUPS = "groups"  # groups that changed state
@@ -53,6 +53,7 @@ class Topic(StrEnum):
 TOPIC_OF: Final[Mapping[str, Topic]] = {
     "aliases": Topic.SERVICE,
     "versions": Topic.SERVICE,
+    "adapter_trials": Topic.SERVICE,
     "replicas": Topic.ENGINES,
     "proxies": Topic.PROXIES,
     "groups": Topic.GROUPS,

@@ -732,6 +732,35 @@ step_baselines = Table(
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
+# What a trainer learned about a device's memory: the tokens of a pass that fitted.
+pass_budgets = Table(
+    "pass_budgets",
+    metadata,
+    _project(),
+    Column("base_fingerprint", Text, nullable=False),
+    Column("device", Text, nullable=False),  # its name and the size of its memory
+    Column("token_budget", Integer, nullable=False),  # the setting it was found under
+    Column("pass_budget", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "base_fingerprint", "device"),
+)
+
+# Adapters that engines load once and unload, before a trainer of these settings makes versions.
+adapter_trials = Table(
+    "adapter_trials",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
+    Column("engine_name", Text),  # null: the trainer has not written the adapter yet
+    Column("path", Text),
+    Column("manifest_sha256", Text),
+    Column("refusal", Text),  # why an engine refuses it
+    Column("created_at", Double, nullable=False),
+    Column("answered_at", Double),
+    UniqueConstraint("alias_id"),
+)
+
 changes = Table(
     "changes",
     metadata,

@@ -29,6 +29,7 @@ from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
+from recorder.queue.training import adapter_trials
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
 from recorder.settings import LearnSettings, RecorderSettings
@@ -38,6 +39,10 @@ from recorder.store.database import Project, Store
 from tests.e2e.conftest import MODEL, Stack
 from tests.proxy.until import until
 from tests.stores import Stores
+from trainer.errors import UnsupportedModel
+from trainer.settings import TrainerSettings
+from trainer.step.alias_trainer import AliasTrainer
+from trainer.step.engine_trial import require_accepted
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -303,6 +308,53 @@ async def ended(store: Store, version: VersionView) -> VersionView:
         return now if now.state in (VersionState.LIVE, VersionState.REJECTED) else None
 
     return await until(look, within_s=START_S)
+
+
+async def test_a_trainer_s_adapter_is_tried_by_the_engine_before_any_version_is_made(
+    running: Running, folder: Path, stores: Stores
+) -> None:
+    """One of its rank is taken and leaves nothing loaded; one of a higher rank is refused with the setting's name."""
+    data = folder / "trial"
+    with stores.unmade(data) as recording:
+        async with controlled(running, data, recording), opened(data, recording) as store:
+            alias = await get_alias(Project(store, "default"), "helpdesk")
+            given = {"base": str(MODEL), "device": "cpu", "dtype": "float32"}
+            async with await AliasTrainer.open(store, alias, TrainerSettings(**given, rank=8), data) as trainer:
+                assert await require_accepted(store, alias, START_S) is None
+                tried = await adapter_trials.find_trial(store, alias.id)
+                assert tried is not None
+                assert tried.answered_at is not None
+                assert (await running.replica.served()).adapters == {}
+                assert trainer.owner
+            async with await AliasTrainer.open(store, alias, TrainerSettings(**given, rank=16), data):
+                with pytest.raises(UnsupportedModel, match=r"rank 16 .*engine\.max_lora_rank"):
+                    await require_accepted(store, alias, START_S)
+            assert list((data / "adapters").glob("*")) == []
+
+
+async def test_an_adapter_that_vllm_itself_refuses_is_refused_in_its_words(
+    running: Running, peft_model: PeftModel, folder: Path, stores: Stores
+) -> None:
+    """What the proxy's checks of the files let pass: DoRA, which the trainer never writes."""
+    data = folder / "refused"
+    with stores.unmade(data) as recording:
+        async with controlled(running, data, recording), opened(data, recording) as store:
+            alias = await get_alias(Project(store, "default"), "helpdesk")
+            rows = logprobs(peft_model, adapted=True)
+            path = publish(peft_model, data / "adapters", "helpdesk@trial", rows, rows)
+            config = json.loads((path / "adapter_config.json").read_text()) | {"use_dora": True}
+            (path / "adapter_config.json").write_text(json.dumps(config))
+            manifest = json.loads((path / "manifest.json").read_text())
+            manifest["files"]["adapter_config.json"] = hashlib.sha256(
+                (path / "adapter_config.json").read_bytes()
+            ).hexdigest()
+            (path / "manifest.json").write_text(json.dumps(manifest))
+            trial = await adapter_trials.begin_trial(Project(store, "default"), alias.id)
+            sha = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
+            await adapter_trials.offer_trial(store, trial, engine_name=path.name, path=str(path), manifest_sha256=sha)
+            with pytest.raises(UnsupportedModel, match="refused to load"):
+                await require_accepted(store, alias, START_S)
+            assert (await running.replica.served()).adapters == {}
 
 
 async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_restores_after_a_kill(

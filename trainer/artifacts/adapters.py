@@ -12,6 +12,7 @@ store, the engine, and whether an adapter is an improvement.
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import re
@@ -26,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recorder.registry.versions import alias_slug
+from recorder.registry.versions import alias_slug, trial_prefix
 from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
 
@@ -34,7 +35,6 @@ WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 PROBE = "probe.json"
 MANIFEST = "manifest.json"
-TRIAL = "trial"  # in place of a version's number, in the folder's name of an adapter that is only tried
 
 _MATRIX = re.compile(r"(?P<module>base_model\.model\..+)\.lora_(?P<side>[AB])\.weight")
 # What vLLM refuses or, worse, ignores: each must be absent or false.
@@ -98,15 +98,14 @@ def publish_adapter(
         _write_json(folder / MANIFEST, manifest)
         check_adapter(folder, shapes, lora.rank)
         digest = durable_folders.file_sha256(folder / MANIFEST)
-        number = TRIAL if origin.number is None else origin.number
-        return PublishedAdapter(
-            durable_folders.finish_folder(folder, f"{alias_slug(origin.alias)}@{number}-{digest[:12]}"), digest
-        )
+        is_trial = origin.number is None
+        prefix = trial_prefix(origin.alias) if is_trial else f"{alias_slug(origin.alias)}@{origin.number}-"
+        return PublishedAdapter(durable_folders.finish_folder(folder, f"{prefix}{digest[:12]}"), digest)
 
 
 def remove_trials(adapters: Path, alias: str) -> None:
     """Remove an alias's adapters that were only tried, left by a killed process. Only its trainer may call it."""
-    for folder in adapters.glob(f"{alias_slug(alias)}@{TRIAL}-*"):
+    for folder in adapters.glob(f"{glob.escape(trial_prefix(alias))}*"):
         durable_folders.remove_folder(folder)
 
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recorder.processes import file_modes
@@ -55,6 +55,13 @@ def remove_unfinished(parent: Path, owner: str) -> None:
 def remove_folder(folder: Path) -> None:
     """Remove a folder with its contents; a missing folder is not an error."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove an empty folder that no group was given: its next user makes it again."""
+    with suppress(OSError):
+        if not file_modes.is_shared(folder):
+            folder.rmdir()
 
 
 def file_sha256(path: Path) -> str:

@@ -57,10 +57,10 @@ def probe_candidates(rows: Sequence[Row]) -> ProbeCandidates:
 
 
 @torch.no_grad()
-def next_token_logprobs(policy: Policy, given: ProbeCandidates, token_budget: int) -> Tensor:
+def next_token_logprobs(policy: Policy, given: ProbeCandidates, pass_budget: int) -> Tensor:
     """Return the logprobs of every next token after each context, at temperature 1: (contexts, vocabulary), CPU."""
     found: dict[int, Tensor] = {}
-    for one in pack(list(given.rows), token_budget, alone=policy.alone):
+    for one in pack(list(given.rows), pass_budget, alone=policy.alone):
         hidden = policy.hidden(one)
         for row, places in zip(one.rows, one.places, strict=True):
             at = torch.from_numpy(places[np.asarray(given.ends[row]) - 1]).to(policy.device)

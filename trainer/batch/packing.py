@@ -50,16 +50,25 @@ class Pack:
 def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]:
     """Distribute rows over packs of at most `budget` tokens each; every row is in exactly one.
 
-    `alone` gives every row a pack of its own, for models whose attention cannot tell rows apart. A row must not be
-    empty or longer than the budget (ValueError). Equal input gives equal packs.
+    A row longer than the budget has a pack of its own. `alone` gives every row one, for models whose attention cannot
+    tell rows apart. A row must not be empty (ValueError). Equal input gives equal packs.
     """
-    for row in rows:
-        if not 0 < len(row) <= budget:
-            raise ValueError(f"a row of {len(row)} tokens does not fit a pack of 1 to {budget}")
+    if not all(map(len, rows)):
+        raise ValueError("a row without tokens cannot be packed")
     trees: list[_Tree] = []
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].tobytes(), i)):
         _place(trees, index, rows[index], 0 if alone else budget)
     return [tree.flatten() for tree in trees]
+
+
+def smaller_budget(packs: Sequence[Pack], budget: int) -> int | None:
+    """Return the first of the budget's half, quarter … that divides the largest pack; None if that is one row."""
+    largest = max(packs, key=lambda one: (len(one), len(one.rows)))
+    if len(largest.rows) == 1:
+        return None
+    while budget >= len(largest):
+        budget //= 2
+    return budget
 
 
 def _place(trees: list[_Tree], index: int, row: Ids, budget: int) -> None:

@@ -56,6 +56,7 @@ from trainer.measures import judges
 from trainer.measures.arms import Arms
 from trainer.progress import PHASES, Notice, PhaseStatus, Progress
 from trainer.settings import TrainerSettings
+from trainer.step import engine_trial
 from trainer.step.summary import StepReport, StepTrainer, load_earlier_report, merge_reports
 from trainer.tasks.selection import draw_scenarios
 
@@ -95,7 +96,7 @@ class Campaign:
         self._settings = settings
         self._sampler = sampler
         self._measurer = measurer
-        # Loading torch and the base takes longer than starting to sample, so it is awaited only when there is data.
+        # Loading torch and the base takes longer than starting to sample: services and agents start meanwhile.
         self._trainer_to_be = asyncio.ensure_future(trainer)
         self._training = training
         self._progress = progress
@@ -136,6 +137,7 @@ class Campaign:
             self._schedule_ended,
         )
         await self._begin(history, evaluator)
+        await self._until_accepted()
         await self._validate(history, val, last=False)
         while (stop := await evaluator.stop(history)) is None:
             step = history.steps_done + 1
@@ -295,10 +297,13 @@ class Campaign:
                 return None, failure
             try:
                 report = await trainer.train_once(claimed, campaign_id=self._campaign.id)
-                return report, report.reason if report.is_fault else None
             except StepFailed as e:
                 failure = str(e)
                 self._progress.tell(Notice(f"training failed: {e}", warning=True))
+                continue
+            if report.notice is not None:
+                self._progress.tell(Notice(report.notice, warning=True))
+            return report, report.reason if report.is_fault else None
         return None, failure
 
     async def _swap(self, step: int, version: VersionView) -> str | None:
@@ -379,6 +384,22 @@ class Campaign:
             await self._validator.baselines(history, tasks, await self._service.live())
 
     # --- helpers
+
+    async def _until_accepted(self) -> None:
+        """Wait until the trainer is open and the engine took an adapter of its settings, for at most `WAIT_S`.
+
+        Settings that cannot work fail here, before anything is sampled.
+        """
+        began = time.monotonic()
+        await asyncio.wait({self._trainer_to_be}, timeout=engine_trial.WAIT_S)
+        self._raise_early()
+        if self._trainer_to_be.done():
+            left_s = max(0.0, engine_trial.WAIT_S - (time.monotonic() - began))
+            notice = await engine_trial.require_accepted(self._store, self._alias, left_s)
+        else:
+            notice = f"the trainer is not open after {engine_trial.WAIT_S:.0f} s: sampling begins without it"
+        if notice is not None:
+            self._progress.tell(Notice(notice, warning=True))
 
     def _raise_early(self) -> None:
         """Raise errors of the trainer's start before attempts are wasted."""

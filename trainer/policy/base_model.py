@@ -6,9 +6,9 @@ Owns: refusing bases and `trainer.target`s that cannot work, with what to set. R
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,16 +20,16 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from recorder.registry.fingerprint import find_adapter
 from trainer.batch.recorded_text import Decode
-from trainer.errors import TrainerError, UnsupportedModel
-from trainer.policy import attention, positions, startup_check
+from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
+from trainer.policy import attention, memory, positions, startup_check
 from trainer.policy.model import Policy
 from trainer.settings import TrainerSettings
 
 ROOM: Final = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 _TOKENIZERS: Final = ("tokenizer.json", "vocab*", "*.model", "tekken.json", "*.tiktoken")
 # The files of a hub repository, without the same weights in other formats.
-ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
 _NEEDED: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
@@ -45,7 +45,8 @@ def resolve_base(base: str) -> Path:
             folder = Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
         except (OSError, ValueError) as e:
             raise TrainerError(f"the base {base!r} is not a folder, and cannot be downloaded from the hub: {e}") from e
-    _require_no_adapter(base, folder)
+    if (adapter := find_adapter(base, folder)) is not None:
+        raise UnsupportedModel(f"{adapter.found} {adapter.todo}")
     return folder
 
 
@@ -78,18 +79,26 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
     adapted = _with_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
-    try:
+    with memory_errors(f"the base {base} does not fit into memory", device):
         policy = Policy(adapted.to(device), str(base), settings)
-    except torch.OutOfMemoryError as e:
-        raise TrainerError(f"the base {base} does not fit into the GPU's free memory. {ROOM}: {e}") from e
-    try:
+    check = (
+        f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
+        f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
+    )
+    with memory_errors(check, device):
         startup_check.choose_attention(policy, settings.token_budget)
-    except torch.OutOfMemoryError as e:
-        raise TrainerError(
-            f"the base {base} leaves too little of the GPU's memory for the rows of the start-up check, which are at "
-            f"most trainer.token_budget ({settings.token_budget}) tokens long. Lower it. {ROOM}: {e}"
-        ) from e
     return policy
+
+
+@contextmanager
+def memory_errors(what: str, device: torch.device) -> Iterator[None]:
+    """Report a full memory within as `MemoryFull`."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as e:
+        if not memory.is_out_of_memory(e):
+            raise
+        raise MemoryFull(f"{what} ({memory.free_memory(device)}). {ROOM}: {e}") from e
 
 
 def _with_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
@@ -129,21 +138,6 @@ def _require_targets(model: PreTrainedModel, base: Path, target: Sequence[str]) 
 def linear_modules(model: nn.Module) -> list[str]:
     """Return the last parts of the names of the model's linear layers (q_proj, down_proj …), sorted."""
     return sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
-
-
-def _require_no_adapter(base: str, folder: Path) -> None:
-    """Refuse the folder of an adapter: transformers would load the model below it, and the adapter would be lost."""
-    if not (folder / ADAPTER_CONFIG).is_file():
-        return
-    try:
-        named = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):
-        named = None
-    raise UnsupportedModel(
-        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one. "
-        f"Set trainer.base and engine.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
-        "adapter into it and use the merged model."
-    )
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.batch.packing import Ids, pack
+from trainer.batch.packing import Ids, Pack, pack, smaller_budget
 from trainer.errors import UnsupportedModel
-from trainer.policy import attention, positions
+from trainer.policy import attention, memory, positions
 from trainer.policy.model import Policy
 
 _OWN: Final = "eager"  # the model's own attention: slow, and the one that leaves nothing out
@@ -93,18 +93,31 @@ def _reproduces(policy: Policy, implementation: str, expected: Sequence[_Referen
     """Whether the trainer computes what is expected with this attention."""
     policy.set_attention(implementation)
     rows = [one.row for one in expected]
-    try:
-        for one in pack(rows, max(token_budget, *map(len, rows)), alone=policy.alone):
-            hidden = policy.hidden(one)
-            for index, places in zip(one.rows, one.places, strict=True):
-                states = hidden[torch.from_numpy(places).to(policy.device)]
-                found = states.float() if expected[index].is_long else policy.head(states).float()
-                if not _is_near(found, expected[index].values, _TOLERANCE[policy.dtype]):
-                    return False
-    except (UnsupportedModel, TypeError, ValueError):  # the model does not support it, or does not pass `segments`
-        if implementation == _OWN:
-            raise
-        return False
+    budget = token_budget
+    while True:
+        packs = pack(rows, budget, alone=policy.alone)
+        try:
+            return all(_is_reproduced(policy, one, expected) for one in packs)
+        except (UnsupportedModel, TypeError, ValueError):  # the model does not support it, or does not pass `segments`
+            if implementation == _OWN:
+                raise
+            return False
+        except (RuntimeError, MemoryError) as e:
+            smaller = smaller_budget(packs, budget)
+            if smaller is None or not memory.is_out_of_memory(e):
+                raise
+        budget = smaller
+        memory.release_memory(policy.device)
+
+
+def _is_reproduced(policy: Policy, one: Pack, expected: Sequence[_ReferenceRow]) -> bool:
+    """Whether every row of a pack is computed as expected."""
+    hidden = policy.hidden(one)
+    for index, places in zip(one.rows, one.places, strict=True):
+        states = hidden[torch.from_numpy(places).to(policy.device)]
+        found = states.float() if expected[index].is_long else policy.head(states).float()
+        if not _is_near(found, expected[index].values, _TOLERANCE[policy.dtype]):
+            return False
     return True
 
 

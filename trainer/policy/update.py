@@ -98,10 +98,15 @@ class UpdatePlan:
     packs: Sequence[Pack] = field(default_factory=list)
 
 
-def plan_update(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> UpdatePlan:
-    """Pack the rows of a step, each cut after its last trained token."""
+def plan_update(
+    policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings, pass_budget: int | None = None
+) -> UpdatePlan:
+    """Pack the rows of a step, each cut after its last trained token.
+
+    `pass_budget`: tokens of a pack; None: `token_budget`.
+    """
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
-    return UpdatePlan(rows, pack(ids, settings.token_budget, alone=policy.alone))
+    return UpdatePlan(rows, pack(ids, pass_budget or settings.token_budget, alone=policy.alone))
 
 
 def train_step(

@@ -19,6 +19,7 @@ from typing import Final
 from proxy.settings.hone import HoneSettings
 from recorder.base.terminal import clock_time
 from recorder.errors import StoreUnavailable, VersionPending
+from recorder.processes.phase_file import LEARNER_PHASE, STARTING
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
@@ -46,10 +47,11 @@ from recorder.views.status.stages import (
 from recorder.views.versions.live_rewards import live_rounds
 from trainer.campaign.health import RULES
 from trainer.errors import AliasBusy, StepFailed
-from trainer.progress import WAITING, CompositeProgress, Notice, PhaseStatus, Progress
+from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
 from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
 from trainer.settings import TrainerSettings
+from trainer.step.engine_trial import require_accepted
 from trainer.step.summary import StepTrainer
 from trainer.trackers import base
 from trainer.trackers.delivery import track_events
@@ -165,12 +167,13 @@ class Learner:
     async def run(self) -> CampaignView:
         """Learn until cancelled, or until a campaign runs on the alias: return it, and the caller releases the alias.
 
-        Raises errors that make the trainer useless (`AliasBusy`), not those of one step.
+        Raises errors that make the trainer useless (`AliasBusy`, `UnsupportedModel`), not those of one step.
         """
         within_s = _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
             while True:
                 await news.wait(within_s)
+                await require_accepted(self._store, self._alias)
                 while not (running := await campaigns.list_running(self._store, self._alias.id)):
                     stage = await self._schedule.look()
                     if not (claimed := await self._claim(stage)):
@@ -212,6 +215,8 @@ class Learner:
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
         report = await self._trainer.train_once(claimed)
         metrics = report.metrics
+        if report.notice is not None:
+            self._progress.tell(Notice(report.notice, warning=True))
         self._progress.tell(
             StepDone(
                 step=report.step.number if report.step else 0,
@@ -252,6 +257,7 @@ async def learn(
     Raises errors that make training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
     """
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
+    progress = CompositeProgress(progress, PhaseFile(everything.data / LEARNER_PHASE))
     try:
         found = await _aliases(Project(store, everything.project), names, progress)
         async with asyncio.TaskGroup() as learners:
@@ -295,6 +301,7 @@ async def _learn(
         try:
             for campaign in await campaigns.list_running(store, alias.id):
                 await _until_over(store, alias, campaign, progress)
+            progress.tell(PhaseStatus(0, STARTING))
             async with open_in_background(store, alias, everything, open_with) as trainer:
                 opened = await trainer
                 reported = False

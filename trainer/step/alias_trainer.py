@@ -7,9 +7,10 @@ train (campaign and learner decide) and serving what it publishes (the proxy doe
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart, part_rewards
 from recorder.queue.leases import holder_name
-from recorder.queue.training import steps
+from recorder.queue.training import pass_budgets, steps
 from recorder.queue.training.steps import StepView
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -31,7 +32,7 @@ from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories import transcripts
 from trainer.artifacts import adapters, durable_folders
-from trainer.artifacts.adapters import AdapterOrigin
+from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.recorded_text import NO_PARSERS, Parsers, TextCheck
 from trainer.batch.rows import RowBasis
 from trainer.batch.weights import GroupRows, UntrainedChoice, group_rows, weigh
@@ -47,7 +48,7 @@ from trainer.errors import (
 from trainer.policy.base_model import dtype_name, load_decoder, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
-from trainer.step import baselines, summary
+from trainer.step import baselines, engine_trial, summary
 from trainer.step.core import (
     PhaseSeconds,
     StartVersion,
@@ -58,8 +59,11 @@ from trainer.step.core import (
     WrittenStep,
     remove_unneeded,
 )
+from trainer.step.engine_trial import trial_running
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.summary import STEP_FAILED, StepReport
+
+log = logging.getLogger(__name__)
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
@@ -99,13 +103,18 @@ class AliasTrainer:
         self._store = store
         self._parsers = parsers
         self._alias = alias
+        self._project = Project(store, alias.project_id)
         self._settings = settings
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
         self._resources = AsyncExitStack()
+        self._trial = AsyncExitStack()
+        self._has_waited = False  # for an answer to the trial, in vain
         self._fingerprint: str
         self._keeper: LeaseRenewer
         self._core: TrainerCore
+        self._pass_budget: int  # as stored
+        self._notice: str | None = None  # for the next report
 
     @classmethod
     async def open(
@@ -132,7 +141,7 @@ class AliasTrainer:
         base = await asyncio.to_thread(resolve_base, self._settings.base)
         await self._check_base(base)
         name, lease_s = leases.trainer_lease(self._alias.name), self._settings.lease_s
-        lease = await leases.acquire_lease(Project(self._store, self._alias.project_id), name, holder_name(), lease_s)
+        lease = await leases.acquire_lease(self._project, name, holder_name(), lease_s)
         if lease is None:
             raise AliasBusy(
                 f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
@@ -147,14 +156,24 @@ class AliasTrainer:
         await self._remove_unneeded()
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
         self._decode = await asyncio.to_thread(load_decoder, base)
-        await self._try_adapter()
+        self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
+            self._project, self._fingerprint, self._core.device_name, self._settings.token_budget
+        )
+        self._has_folder = self._folders.adapters.exists()
+        await self._remove_trial((await self._publish_trial()).path)  # settings that cannot work fail before sampling
+        trial = trial_running(self._project, self._alias, self._publish_trial, self._remove_trial)
+        await self._trial.enter_async_context(trial)
 
-    async def _try_adapter(self) -> None:
-        """Publish an adapter as a step would, and remove it: settings that cannot work fail before any sampling."""
+    async def _publish_trial(self) -> PublishedAdapter:
+        """Publish an adapter as a step would."""
         alias = self._alias
         origin = AdapterOrigin(alias.name, None, f"{alias.name}@0", alias.base_model, self._fingerprint)
-        tried = await self._torch.run(self._core.publish_trial, origin)
-        await asyncio.to_thread(durable_folders.remove_folder, tried.path)
+        return await self._torch.run(self._core.publish_trial, origin)
+
+    async def _remove_trial(self, path: Path) -> None:
+        await asyncio.to_thread(durable_folders.remove_folder, path)
+        if not self._has_folder:
+            await asyncio.to_thread(durable_folders.remove_empty, self._folders.adapters)
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
@@ -187,6 +206,7 @@ class AliasTrainer:
 
     async def close(self) -> None:
         """Stop a running step between two packs, end the torch thread, release the lease."""
+        await self._trial.aclose()
         await self._torch.close()
         await self._resources.aclose()
 
@@ -205,12 +225,13 @@ class AliasTrainer:
         meanwhile.
 
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
-        `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if the GPU's memory is too
-        small, `AliasBusy` if another trainer took the alias, `VersionNotWritten` for a full disk, `VersionPending`
-        while another version is undecided.
+        `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if one row alone does not
+        fit into memory, `UnsupportedModel` if the engine refuses such adapters, `AliasBusy` if another trainer took the
+        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided.
         """
         with self._keeper.keeping(claims):
             try:
+                await self._require_accepted()
                 return await self._train(claims, campaign_id)
             except BaseException as e:  # cancellation included: no group may stay claimed
                 await asyncio.shield(self._give_back(claims))
@@ -219,6 +240,14 @@ class AliasTrainer:
                 if isinstance(e, LeaseLost):
                     raise StepFailed(f"a lease expired during the step: {e}") from e
                 raise
+
+    async def _require_accepted(self) -> None:
+        """Wait for the engine's answer to the trial. Raises `UnsupportedModel` if it refuses the adapter."""
+        wait_s = 0.0 if self._has_waited else engine_trial.WAIT_S
+        notice = await engine_trial.require_accepted(self._store, self._alias, wait_s)
+        if notice is not None and not self._has_waited:
+            self._has_waited = True
+            log.warning("%s", notice)
 
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
         seconds = PhaseSeconds()
@@ -245,10 +274,13 @@ class AliasTrainer:
         made = await self._step(attempt, campaign_id)
         if isinstance(made, StepEndedEarly):
             left = summary.add_counts(left, made.left_out)
-            return StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, is_fault=True)
-        step, version = made
-        trained = sum(len(group.trained) for group in teaching)
-        return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+            report = StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, is_fault=True)
+        else:
+            step, version = made
+            trained = sum(len(group.trained) for group in teaching)
+            report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+        notice, self._notice = self._notice, None
+        return replace(report, notice=notice)
 
     async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
         """Give back the groups that are still claimed; if the store is unavailable, the leases expire."""
@@ -265,7 +297,7 @@ class AliasTrainer:
     async def _live(self) -> VersionView:
         if self._keeper.lost.is_set():
             raise self._taken_over()
-        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        alias = await aliases.get_alias(self._project, self._alias.name)
         self._require_same_base(alias)
         if alias.live_version_id is None:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
@@ -324,6 +356,7 @@ class AliasTrainer:
         step = await self._begin(attempt, campaign_id)
         try:
             attempt.trained = trained = await self._torch.run(self._compute, attempt)
+            await self._remember_pass_budget()
             if not trained.changed:
                 return await self._end_unchanged(step, attempt)
             version = await versions.allocate_version(self._store, self._alias.id, parent.id, step_id=step.id)
@@ -374,12 +407,27 @@ class AliasTrainer:
         parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
-            known = self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
+            self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
         trained = self._core.step(rows, attempt.rate, self._stopped, seconds)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
-        attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
         return trained
+
+    async def _remember_pass_budget(self) -> None:
+        """Store the tokens of a pass that fitted, and report it once, if they are fewer than before."""
+        before, now, limit = self._pass_budget, self._core.pass_budget, self._settings.token_budget
+        if now == before:
+            return
+        device = self._core.device_name
+        await pass_budgets.record_pass_budget(
+            self._project, self._fingerprint, device, token_budget=limit, pass_budget=now
+        )
+        self._pass_budget = now
+        self._notice = (
+            f"passes of {before} tokens did not fit into the memory of {device}: a pass now has at most {now} tokens, "
+            "and a longer trajectory has one of its own. Results are the same; steps take longer. This is remembered "
+            f"until trainer.token_budget ({limit}) changes."
+        )
 
     def _stopped(self) -> bool:
         return self._torch.stopped() or self._keeper.lost.is_set()

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -31,10 +31,11 @@ from recorder.registry.versions import alias_slug
 from recorder.store.database import Store
 from trainer.artifacts import adapters, checkpoint, durable_folders, probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
+from trainer.batch.packing import smaller_budget
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, UnsupportedModel, VersionNotWritten
-from trainer.policy import update
-from trainer.policy.base_model import ROOM, load_policy
+from trainer.policy import memory, update
+from trainer.policy.base_model import ROOM, load_policy, memory_errors
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
@@ -48,6 +49,7 @@ class TorchThread:
     """Runs one job at a time, in order."""
 
     def __init__(self) -> None:
+        self._turn = asyncio.Lock()  # a second job must not undo the request to stop the first one
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         self._cancelled = threading.Event()
         self._closing = threading.Event()
@@ -58,14 +60,15 @@ class TorchThread:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the job in the thread. If cancelled, ask it to stop, and wait until it has stopped."""
-        self._cancelled.clear()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            self._cancelled.set()
-            await asyncio.wait([future])
-            raise
+        async with self._turn:
+            self._cancelled.clear()
+            future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                self._cancelled.set()
+                await asyncio.wait([future])
+                raise
 
     async def close(self) -> None:
         """Ask a running job to stop, wait for it, end the thread."""
@@ -143,7 +146,16 @@ class TrainerCore:
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
+        self.pass_budget = settings.token_budget  # tokens of a pass; less where those do not fit into memory
         self._at: str | None = None  # the version in memory; None: unknown
+        self._start: StartVersion | None = None  # the version that the next step begins at, on disk
+        self._written: WrittenStep | None = None  # the last step's
+        self._is_fresh = False  # whether that version's optimizer state was missing
+
+    @property
+    def device_name(self) -> str:
+        """The device that trains, with the size of its memory."""
+        return memory.device_name(self.policy.device)
 
     def publish_trial(self, origin: AdapterOrigin) -> PublishedAdapter:
         """Write an adapter with weights that are not zero, as a step would, to be tried and removed.
@@ -162,10 +174,17 @@ class TrainerCore:
     def go_to(self, start: StartVersion) -> bool:
         """Load a version. Return whether its optimizer state was there (True for version 0, which has none).
 
-        Raises `AdapterInvalid` or `CheckpointInvalid` if the files are damaged, or of another shape or scale.
+        Raises `AdapterInvalid` or `CheckpointInvalid` if the files are damaged, or of another shape or scale, and
+        `MemoryFull`.
         """
-        if self._at == start.version_id:
-            return True
+        self._start = start
+        if self._at != start.version_id:
+            what = f"the version {start.path.name if start.path else 0} does not fit into memory beside the base"
+            with memory_errors(what, self.policy.device):
+                self._is_fresh = not self._load(start)
+        return not self._is_fresh
+
+    def _load(self, start: StartVersion) -> bool:
         self._at = None
         self._optimizer.reset()
         torch.manual_seed(self._settings.seed)
@@ -187,49 +206,79 @@ class TrainerCore:
     ) -> TrainedStep:
         """Train on the rows from the version in memory at the learning rate `rate`; the result stays in memory.
 
-        Afterwards the version in memory is undefined until `became` is called. Raises `StepFailed`, `MemoryFull`,
-        `StepInterrupted`.
+        If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
+        gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
+        `became` is called. Raises `StepFailed`, `MemoryFull`, `StepInterrupted`.
         """
-        self._at = None
-        self._optimizer.rate = rate
         earlier = self.policy.state()
-        given = probe.probe_candidates([one.row for one in rows])
-        with self._memory_errors():
-            with seconds.phase("probe"):
-                before = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
-            with seconds.phase("train"):
-                metrics = update.merge_substeps([self._update(part, stopped) for part in update.split_substeps(rows)])
-            with seconds.phase("probe"):
-                after = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
-        contexts = probe.choose_contexts(given, after, before)
-        changed = not adapters.is_same_adapter(earlier, self.policy.state())
-        return TrainedStep(metrics | {"probe_separation": contexts["separation"]}, contexts, changed)
+        while True:
+            self._at = None
+            self._optimizer.rate = rate
+            try:
+                metrics, contexts = self._compute(rows, stopped, seconds)
+                break
+            except (RuntimeError, MemoryError) as e:
+                if not memory.is_out_of_memory(e):
+                    raise
+                failure = str(e)
+            self._lower_pass_budget(rows, failure)
+        metrics |= {"probe_separation": contexts["separation"], "optimizer_fresh": float(self._is_fresh)}
+        return TrainedStep(metrics, contexts, changed=not adapters.is_same_adapter(earlier, self.policy.state()))
 
     def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
         """Write the weights and the optimizer state in memory as a version. Raises `AdapterInvalid`,
         `VersionNotWritten`.
         """
         with seconds.phase("publish"):
-            return self._write(origin, trained.probe)
+            self._written = self._write(origin, trained.probe)
+        return self._written
 
-    @contextmanager
-    def _memory_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except torch.OutOfMemoryError as e:
-            self._optimizer.zero()
-            raise MemoryFull(
-                f"passes of {self._settings.token_budget} tokens do not fit into the GPU's free memory. "
-                f"{ROOM}, or lower trainer.token_budget: {e}"
-            ) from e
+    def _compute(
+        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """The metrics of a step, and its probe."""
+        given = probe.probe_candidates([one.row for one in rows])
+        with seconds.phase("probe"):
+            before = probe.next_token_logprobs(self.policy, given, self.pass_budget)
+        with seconds.phase("train"):
+            metrics = update.merge_substeps([self._update(part, stopped) for part in update.split_substeps(rows)])
+        with seconds.phase("probe"):
+            after = probe.next_token_logprobs(self.policy, given, self.pass_budget)
+        return metrics, probe.choose_contexts(given, after, before)
 
     def _update(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> dict[str, float]:
-        planned = update.plan_update(self.policy, rows, self._settings)
-        return update.train_step(self.policy, self._optimizer, planned, self._settings, stopped)
+        return update.train_step(self.policy, self._optimizer, self._plan(rows), self._settings, stopped)
+
+    def _plan(self, rows: Sequence[WeightedRow]) -> update.UpdatePlan:
+        return update.plan_update(self.policy, rows, self._settings, self.pass_budget)
+
+    def _lower_pass_budget(self, rows: Sequence[WeightedRow], failure: str) -> None:
+        """Halve the tokens of a pass until the largest pass is smaller, and go back to the step's parent.
+
+        Raises `MemoryFull` if the largest pass is one row: it cannot be divided.
+        """
+        assert self._start is not None
+        device = self.policy.device
+        self._optimizer.zero()
+        memory.release_memory(device)
+        packs = [one for part in update.split_substeps(rows) for one in self._plan(part).packs]
+        budget = smaller_budget(packs, self.pass_budget)
+        if budget is None:
+            longest = max(map(len, packs))
+            raise MemoryFull(
+                f"a pass with one row of {longest} tokens does not fit into memory ({memory.free_memory(device)} "
+                f"between passes). {ROOM}, or set trainer.token_budget below {longest}: longer trajectories are then "
+                f"excluded. {failure}"
+            )
+        self.pass_budget = budget
+        self.go_to(self._start)
 
     def became(self, version_id: str) -> None:
-        """Declare that the weights and optimizer state in memory are this version's."""
-        self._at = version_id
+        """Declare that the weights and optimizer state in memory, which the last step wrote, are this version's."""
+        assert self._written is not None
+        published = self._written.published
+        self._start = StartVersion(version_id, published.path, published.manifest_sha256)
+        self._at, self._is_fresh = version_id, False
 
     def _require_scale(self, folder: Path) -> None:
         alpha = adapters.lora_alpha(folder)
@@ -242,7 +291,7 @@ class TrainerCore:
     def _write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         published = self._publish(origin, self.policy.state(), contexts)
         try:
-            with self._told_of_disk(origin):
+            with self._disk_errors(origin):
                 saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
         except BaseException:  # a version without its optimizer state is not published
             durable_folders.remove_folder(published.path)
@@ -255,11 +304,11 @@ class TrainerCore:
         settings, policy = self._settings, self.policy
         shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
         lora = LoraShape(settings.rank, settings.alpha, policy.modules)
-        with self._told_of_disk(origin):
+        with self._disk_errors(origin):
             return adapters.publish_adapter(self._folders.adapters, origin, lora, state, shapes, contexts)
 
     @contextmanager
-    def _told_of_disk(self, origin: AdapterOrigin) -> Iterator[None]:
+    def _disk_errors(self, origin: AdapterOrigin) -> Iterator[None]:
         try:
             yield
         except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk

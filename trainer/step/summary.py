@@ -55,6 +55,7 @@ class StepReport:
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
     is_fault: bool = False  # no version because of a fault, and not because there was nothing to train on
+    notice: str | None = None  # for a person: something about this step that is not as configured
 
 
 class StepTrainer(Protocol):

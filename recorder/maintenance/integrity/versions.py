@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, exists, literal, or_, select
 from recorder.maintenance.integrity.reader import CheckReader, Violation, Violations
 from recorder.queue.leases import trainer_lease
 from recorder.states import UNDECIDED, StepState, VersionState
-from recorder.store.schema import aliases, leases, steps, versions
+from recorder.store.schema import adapter_trials, aliases, leases, steps, versions
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.sql import now
 
@@ -140,7 +140,8 @@ async def every_folder_has_a_version(look: CheckReader) -> Violations:
     """Every folder among the adapters belongs to a version in the store."""
     known = {
         Path(row.path).name
-        async for row in look.find(select(versions.c.id, versions.c.path), versions.c.id)
+        for table in (versions, adapter_trials)  # a running trainer's trial is not left over either
+        async for row in look.find(select(table.c.id, table.c.path), table.c.id)
         if row.path
     }
     for folder in sorted(_folders(look.data / _ADAPTERS)):

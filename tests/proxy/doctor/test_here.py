@@ -56,6 +56,23 @@ def test_nothing_to_ask_for_stops_everything_and_a_providers_model_is_enough() -
     assert machine.check_names(HoneSettings(proxy=ProxySettings(models=models))).verdict is FindingLevel.NOTE
 
 
+@pytest.mark.parametrize("of", ["engine", "trainer"])
+def test_an_adapter_in_place_of_a_base_stops_everything(tmp_path: Path, of: str) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    (tmp_path / "config.json").write_text("{}")
+    base = str(tmp_path)
+    settings = HoneSettings(
+        aliases=ALIAS,
+        engine=EngineSettings(base=base) if of == "engine" else BY_URL,
+        trainer=TrainerSettings(base=base if of == "trainer" else None),
+    )
+    found = machine.check_base(settings)
+    assert found.stops
+    assert f"{base!r} holds an adapter" in found.found
+    assert "some/base" in found.todo
+
+
 def test_an_engine_by_url_alone_is_said_to_train_never() -> None:
     settings = HoneSettings(aliases=ALIAS, engine=BY_URL)
     told = machine.check_base(settings)

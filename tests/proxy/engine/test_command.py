@@ -14,7 +14,9 @@ from pydantic import SecretStr
 from proxy.engine import cpu_server
 from proxy.engine.command import base_folder, dtype_of, engine_command, engine_key, engine_urls, require_free
 from proxy.errors import ConfigError, PortInUse
+from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
+from proxy.supervision.serve import require_models
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
@@ -53,6 +55,31 @@ def test_the_share_of_a_gpu_is_said_to_an_engine_on_one_and_to_no_other() -> Non
     assert option(engine_command(half, key=None, device="cuda").argv, "--gpu-memory-utilization") == "0.5"
     assert "--gpu-memory-utilization" not in engine_command(half, key=None, device="cpu").argv
     assert "--gpu-memory-utilization" not in engine_command(EngineSettings(base="b"), key=None, device="cuda").argv
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_folder_of_an_adapter_is_no_base(tmp_path: Path, whole: bool) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base", "r": 8}')
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    if whole:
+        (tmp_path / "config.json").write_text("{}")
+    engine = EngineSettings(base=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"holds an adapter.*engine\.base.*some/base"):
+        engine_command(engine, key=None, device="cpu")
+    with pytest.raises(ConfigError, match="holds an adapter"):  # `hone serve`, beside an engine given by its URL
+        require_models(HoneSettings(engine=EngineSettings(base=str(tmp_path), urls=["http://127.0.0.1:9"])))
+
+
+def test_an_adapter_from_the_hub_is_no_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--some--adapter" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--some--adapter" / "refs").mkdir()
+    (tmp_path / "models--some--adapter" / "refs" / "main").write_text("abc")
+    (snapshot / "adapter_model.safetensors").write_bytes(b"")
+    (snapshot / "adapter_config.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="'some/adapter' holds an adapter"):
+        engine_command(EngineSettings(base="some/adapter"), key=None, device="cpu")
 
 
 def test_the_key_is_never_an_argument() -> None:

@@ -281,3 +281,79 @@ def test_tail_shows_the_last_lines_since_a_start(tmp_path: Path) -> None:
     assert log_tail(log, start, 2) == "new 2\nnew 3"
     assert log_tail(log, start, 9) == "new 1\nnew 2\nnew 3"
     assert log_tail(tmp_path / "none", 0, 2) == ""
+
+
+# Notes its phase as the next of PHASES says, and is killed by signal 9: `training:2` after two finished steps.
+KILLED = """
+import json, os, pathlib, time
+left = pathlib.Path(os.environ["PHASES"])
+phase, *others = left.read_text().split()
+left.write_text(" ".join(others))
+name, _, steps = phase.partition(":")
+if name == "lives":
+    time.sleep(600)
+if name == "exits":
+    raise SystemExit(1)
+if name != "silent":
+    pathlib.Path(os.environ["FILE"]).write_text(json.dumps({"name": name, "steps": int(steps or 0)}))
+time.sleep(0.3)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Callable[..., Program]:
+    def make(phases: str, **fields: Any) -> Program:
+        (tmp_path / "phases").write_text(phases)
+        env = {"PHASES": str(tmp_path / "phases"), "FILE": str(tmp_path / "phase.json")}
+        given: dict[str, Any] = {
+            "settle_s": 0.05, "backoff_s": (0.01,), "env": env, "phase_file": tmp_path / "phase.json",
+            "if_killed": "Lower trainer.token_budget.", **fields,
+        }  # fmt: skip
+        return Program(name="learn", argv=(sys.executable, "-c", KILLED), log=tmp_path / "learn.log", **given)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("phases", "restarts"),
+    [
+        ("training training training lives", 2),
+        ("silent silent silent lives", 2),  # before it could note anything
+        ("waiting training training waiting waiting waiting lives", 5),
+        ("training exits training training lives", 3),
+        ("training training training:1 training training lives", 4),  # a step was finished before the third kill
+    ],
+)
+async def test_one_that_is_killed_three_times_in_the_same_phase_is_not_started_again(
+    killed: Callable[..., Program], phases: str, restarts: int
+) -> None:
+    async with running(killed(phases)) as supervisor:
+        await until(lambda: supervisor.state is ProgramState.FAILED)
+        assert supervisor.restarts == restarts
+        assert "signal 9" in supervisor.detail
+        assert "killed 3 times in the phase" in supervisor.detail
+        assert supervisor.detail.endswith("Lower trainer.token_budget.")
+        assert not supervisor.misconfigured
+
+
+@pytest.mark.parametrize("phases", ["training waiting training waiting lives", "training training:4 training lives"])
+async def test_kills_in_other_phases_and_after_a_finished_step_do_not_add_up(
+    killed: Callable[..., Program], phases: str
+) -> None:
+    async with running(killed(phases)) as supervisor:
+        await until(lambda: supervisor.restarts == phases.count(" ") and supervisor.state is ProgramState.UP)
+
+
+async def test_one_that_notes_no_phase_is_started_again_however_often_it_is_killed(
+    killed: Callable[..., Program],
+) -> None:
+    async with running(killed("training training training training lives", phase_file=None)) as supervisor:
+        await until(lambda: supervisor.restarts == 4 and supervisor.state is ProgramState.UP)
+
+
+async def test_one_that_is_killed_three_times_before_it_is_up_says_what_to_do(killed: Callable[..., Program]) -> None:
+    supervisor = Supervisor(killed("silent silent silent lives", settle_s=30.0))
+    with pytest.raises(StartError, match=r"3 times in the phase 'starting'.*trainer\.token_budget"):
+        await supervisor.start()
+    assert supervisor.restarts == 2

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from recorder.processes.phase_file import LEARNER_PHASE, read_phase
 from recorder.registry import replicas
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
@@ -173,6 +174,32 @@ async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
         assert lines[-1]["base_url"].endswith("/v1")
         assert lines[-1]["all_well"] is False
         assert {line.get("program") for line in lines} == {None, "proxy"}  # what can never train starts no learner
+
+
+async def test_a_learner_that_is_killed_three_times_in_one_phase_stays_down_and_agents_are_still_served(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    base, data = ROOT / "examples" / "helpdesk" / "model", tmp_path / "d"
+    engine.base_root = str(base)
+    variables = {"HONE_ENGINE__BASE": str(base), "HONE_ENGINE__DTYPE": "float32", "HONE_DATA": str(data)}
+    arguments = ("--no-judge", "--engine", engine.url, "--model", "base", "--port", "0", "--json")
+    async with start("up", *arguments, **variables) as process:
+        assert process.stdout is not None
+        kills, told = 0, dict[str, Any]()
+        while told.get("event") != "failed":
+            told = json.loads(await process.stdout.readline())
+            if (told["event"], told.get("program")) == ("up", "learn"):
+                found = run_file(data)
+                assert found is not None
+                await until(lambda: read_phase(data / LEARNER_PHASE).name == "waiting", within_s=60)
+                os.kill(found["pids"]["learn"], signal.SIGKILL)
+                kills += 1
+        assert (told["program"], kills) == ("learn", 3)
+        for part in ("signal 9", "3 times in the phase 'waiting'", "trainer.token_budget"):
+            assert part in told["detail"]
+        found = run_file(data)
+        assert found is not None
+        assert await answers(found["proxy_url"], "/healthz") is not None
 
 
 async def test_a_second_up_on_the_folder_names_the_first(start: Start, engine: ScriptedEngine, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import recorder
 from recorder.capture.recorder import Recorder
 from recorder.messages.calls import Address
 from recorder.queue import campaigns, claims, leases
+from recorder.queue.training import adapter_trials
 from recorder.registry import replicas
 from recorder.states import TrajectoryState
 from recorder.store import changes, schema
@@ -33,8 +34,8 @@ pytestmark = pytest.mark.slow
 # Who waits for one of these asks for it when a request or a turn needs it, or at a time that it knows.
 NOBODY_WAITS = {
     "attempts", "blobs", "calls", "changes", "choices", "feedback", "issued", "judge_replies", "judge_turns", "keys",
-    "ledger", "node_blobs", "nodes", "projects", "prompts", "said", "scenarios", "score_parts", "scores",
-    "second_scores", "sign_ins", "step_baselines", "step_groups", "step_trajectories", "steps", "tool_calls",
+    "ledger", "node_blobs", "nodes", "pass_budgets", "projects", "prompts", "said", "scenarios", "score_parts",
+    "scores", "second_scores", "sign_ins", "step_baselines", "step_groups", "step_trajectories", "steps", "tool_calls",
     "tool_requests", "unindexed", "unmerged", "verdicts",
 }  # fmt: skip
 TABLES = [schema.metadata.tables[name] for name in TOPIC_OF]
@@ -57,6 +58,7 @@ async def filled(store: Store, rows: Rows) -> Store:
     """A store with a row in every table that stands for a topic."""
     alias = await rows.alias()
     await rows.ready_group(alias_id=alias.id)
+    await adapter_trials.begin_trial(Project(store, PROJECT), alias.id)
     await leases.acquire_lease(Project(store, PROJECT), "name", "holder", 60)
     await campaigns.create_campaign(Project(store, PROJECT), alias.id, "spring", {})
     await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up")

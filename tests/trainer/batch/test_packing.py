@@ -98,7 +98,11 @@ def test_alone_gives_every_row_a_pack() -> None:
     assert [one.rows for one in pack(rows, 100, alone=True)] == [(0,), (1,), (2,)]
 
 
-@pytest.mark.parametrize("row", [[], [0] * 11])
-def test_a_row_that_cannot_fit_is_refused(row: list[int]) -> None:
-    with pytest.raises(ValueError, match="does not fit"):
-        pack(arrays([row]), 10)
+def test_a_row_longer_than_the_budget_stands_alone() -> None:
+    rows = arrays([[1] * 40, [1] * 18, [1] * 17 + [2], [2] * 5])
+    assert [one.rows for one in pack(rows, 30)] == [(1, 2, 3), (0,)]
+
+
+def test_a_row_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="without tokens"):
+        pack(arrays([[1], []]), 10)

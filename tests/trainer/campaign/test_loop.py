@@ -10,8 +10,8 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ import pytest
 from sqlalchemy import select
 
 from judge.settings import JudgeSettings
-from recorder.queue import campaigns, leases
+from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
+from recorder.queue.claims import GroupClaim
+from recorder.queue.training import adapter_trials
 from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
@@ -30,10 +32,20 @@ from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.views.campaigns.events import CampaignMeasure, StepDone
 from recorder.views.campaigns.measures import compute_measure
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, run_campaign
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer, run_campaign
 from trainer.agents import attempts as trainer_attempts
-from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
+from trainer.errors import (
+    AgentUnusable,
+    CampaignBusy,
+    CampaignError,
+    MemoryFull,
+    ScenariosInvalid,
+    ServiceUnavailable,
+    UnsupportedModel,
+)
 from trainer.settings import TrainerSettings
+from trainer.step import engine_trial
+from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -158,6 +170,72 @@ async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
     campaign = await the_campaign(ring.store)
     assert campaign.state is CampaignState.FAILED
     assert "gave up" in (campaign.reason or "")
+
+
+async def test_a_campaign_ends_where_one_row_does_not_fit_into_memory_and_keeps_its_groups(
+    ring: Ring, user: dict[str, Any], told: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(trainer: ScriptedTrainer, claimed: Sequence[GroupClaim], **_: Any) -> StepReport:
+        for claim in claimed:
+            await claims.return_claim(trainer._store, claim)
+        raise MemoryFull("one row of 900 tokens does not fit: lower trainer.token_budget")
+
+    monkeypatch.setattr(ScriptedTrainer, "train_once", full)
+    with pytest.raises(MemoryFull, match="900 tokens"):
+        await ring.train(user, told)
+    campaign = await the_campaign(ring.store)
+    assert campaign.state is CampaignState.FAILED
+    assert "900 tokens" in (campaign.reason or "")
+    assert {row.state for row in await rows(ring.store, groups)} == {"scored"}
+
+
+@asynccontextmanager
+async def trial_of(ring: Ring) -> AsyncIterator[str]:
+    """A trainer's trial that waits, and a proxy's controller that could answer it; gives its id."""
+    project = Project(ring.store, PROJECT)
+    lease = await leases.acquire_lease(project, leases.CONTROLLER, "proxy", 60)
+    assert lease is not None
+    trial = await adapter_trials.begin_trial(project, ring.alias.id)
+    yield trial
+    await adapter_trials.end_trial(ring.store, trial)
+    await leases.release_lease(ring.store, lease)
+
+
+async def test_what_the_engine_refuses_ends_a_campaign_before_anything_is_sampled(
+    ring: Ring, user: dict[str, Any], told: RecordedProgress
+) -> None:
+    async with trial_of(ring) as trial:
+        campaign = asyncio.create_task(ring.train(user, told))
+        await asyncio.sleep(1)
+        assert not campaign.done()
+        await adapter_trials.answer_trial(ring.store, trial, "rank 64 is too high")
+        with pytest.raises(UnsupportedModel, match="rank 64 is too high"):
+            await campaign
+    assert not ring.calls
+    assert (await the_campaign(ring.store)).state is CampaignState.FAILED
+
+
+async def test_a_campaign_goes_on_where_the_engine_has_tried_the_adapter_or_does_not_in_time(
+    ring: Ring, user: dict[str, Any], told: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with trial_of(ring) as trial:
+        await adapter_trials.answer_trial(ring.store, trial, None)
+        assert (await ring.train(user | {"steps": 1}, told)).reason == "steps"
+        assert not told.warnings()
+    monkeypatch.setattr(engine_trial, "WAIT_S", 0.1)
+    async with trial_of(ring):
+        assert (await ring.train(user | {"steps": 1}, told, fresh=True)).reason == "steps"
+    assert [one for one in told.warnings() if "has not tried an adapter for helpdesk" in one]
+
+
+async def test_a_trainer_that_cannot_open_ends_a_campaign_before_anything_is_sampled(
+    ring: Ring, user: dict[str, Any], told: RecordedProgress, tmp_path: Path
+) -> None:
+    """Also where it takes longer to say so than an attempt takes."""
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="holds an adapter"):
+        await ring.train(user, told, trainer=TrainerSettings(base=str(tmp_path)))
+    assert not ring.calls
 
 
 async def test_a_version_that_nobody_promotes_is_told_with_its_state(

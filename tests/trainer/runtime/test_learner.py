@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from recorder.messages.calls import (
     SampledChoice,
     SamplingParameters,
 )
+from recorder.processes.phase_file import ProgramPhase, read_phase
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.claims import GroupClaim
 from recorder.queue.groups import lookup
+from recorder.queue.training import adapter_trials
 from recorder.registry import alias_moves, aliases, moves, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
@@ -30,13 +33,14 @@ from recorder.stats.falls import ScenarioFigure
 from recorder.store.database import Project
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
+from recorder.views.campaigns.events import StepDone
 from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings
 from recorder.views.versions.live_rewards import live_rounds
 from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
-from trainer.errors import StepFailed
-from trainer.progress import PhaseStatus
+from trainer.errors import MemoryFull, StepFailed, UnsupportedModel
+from trainer.progress import Notice, PhaseFile, PhaseStatus
 from trainer.runtime.learner import Learner, StepSchedule
 from trainer.settings import TrainerSettings
 from trainer.step.summary import StepReport
@@ -316,6 +320,64 @@ async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeyp
     async with learning(ring, told, FailsOnce(ring.store, ring.alias)):
         await until(lambda: done(told, 1))
     assert told.warnings() == ["the step failed: the loss was nan"]
+
+
+async def test_a_learner_whose_smallest_pass_does_not_fit_ends(ring: Ring) -> None:
+    class Full(ScriptedTrainer):
+        async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+            for claim in claimed:
+                await claims.return_claim(self._store, claim)
+            raise MemoryFull("one row does not fit")
+
+    told = RecordedProgress()
+    group_id = await live_group(ring, "a", [0.0, 1.0])
+    with pytest.raises(MemoryFull):
+        await learner_of(ring, told, Full(ring.store, ring.alias)).run()
+    assert (await lookup.count_groups(ring.store, ring.alias.id)) == {GroupState.SCORED: 1}, group_id
+
+
+async def test_a_learner_ends_as_soon_as_the_engine_refuses_its_adapters(ring: Ring) -> None:
+    told, project = RecordedProgress(), Project(ring.store, PROJECT)
+    trial = await adapter_trials.begin_trial(project, ring.alias.id)
+    learner = asyncio.create_task(learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias)).run())
+    await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
+    await adapter_trials.answer_trial(ring.store, trial, "rank 64 is too high")
+    with pytest.raises(UnsupportedModel, match="rank 64 is too high"):
+        await learner
+    group_id = await live_group(ring, "a", [0.0, 1.0])
+    with pytest.raises(UnsupportedModel):
+        await learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias)).run()
+    assert not told.steps()
+    assert await lookup.count_groups(ring.store, ring.alias.id) == {GroupState.SCORED: 1}, group_id
+
+
+async def test_what_a_step_says_for_a_person_is_told(ring: Ring) -> None:
+    class Says(ScriptedTrainer):
+        async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+            report = await super().train_once(claimed, campaign_id=campaign_id)
+            return replace(report, notice="passes have fewer tokens")
+
+    told = RecordedProgress()
+    await live_group(ring, "a", [0.0, 1.0])
+    async with learning(ring, told, Says(ring.store, ring.alias)):
+        await until(lambda: done(told, 1))
+    assert told.warnings() == ["passes have fewer tokens"]
+
+
+def test_the_phase_of_a_learner_is_noted_for_its_supervisor(tmp_path: Path) -> None:
+    path = tmp_path / "learner.json"
+    noted = PhaseFile(path)
+    assert read_phase(path) == ProgramPhase("starting", 0)
+    noted.tell(PhaseStatus(0, "waiting", detail="Learning waits."))
+    noted.tell(Notice("all is well"))
+    assert read_phase(path) == ProgramPhase("waiting", 0)
+    noted.tell(PhaseStatus(1, "training"))
+    assert read_phase(path) == ProgramPhase("training", 0)
+    noted.tell(StepDone(1, "a@1", "", None, None, None, None, None, 0, 0, 2, {}, {}))
+    noted.tell(PhaseStatus(2, "training"))
+    assert read_phase(path) == ProgramPhase("training", 1)
+    path.write_text("{")
+    assert read_phase(path) == ProgramPhase("starting", 0)
 
 
 async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from sqlalchemy import update
 
 import trainer.policy.update
@@ -22,7 +21,7 @@ from recorder.store.database import Project
 from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
-from trainer.errors import AdapterInvalid, AliasBusy, MemoryFull, StepFailed, VersionNotWritten
+from trainer.errors import AdapterInvalid, AliasBusy, StepFailed, VersionNotWritten
 from trainer.step.alias_trainer import STEP_FAILED
 
 pytestmark = pytest.mark.slow
@@ -70,18 +69,6 @@ async def test_after_a_failed_step_the_next_one_begins_at_the_live_version(
     assert report.metrics["logprob_gap_max"] <= 1e-5
 
 
-async def test_a_gpu_that_is_full_is_told_and_costs_no_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    group_id = await world.group("g1", [1.0, 0.0])
-    async with await world.trainer(max_tries=1, token_budget=128) as trainer:
-        with monkeypatch.context() as full:
-            failing(full, torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))
-            with pytest.raises(MemoryFull, match=r"128 tokens.*trainer\.token_budget.*2\.00 GiB"):
-                await trainer.train_once(await world.claim(trainer))
-        assert (await group_state(world, group_id))[0] == GroupState.SCORED
-        report = await trainer.train_once(await world.claim(trainer))
-    assert report.version is not None
-
-
 async def test_an_error_of_the_stores_costs_no_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
 
@@ -103,9 +90,9 @@ async def test_a_group_that_breaks_the_trainer_is_not_tried_for_ever(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
-    failing(monkeypatch, MemoryError("no memory"))
+    failing(monkeypatch, IndexError("out of range"))
     async with await world.trainer(max_tries=1) as trainer:
-        with pytest.raises(MemoryError):
+        with pytest.raises(IndexError):
             await trainer.train_once(await world.claim(trainer))
     assert await group_state(world, group_id) == (GroupState.LEFT_OUT, STEP_FAILED)
 
@@ -113,7 +100,6 @@ async def test_a_group_that_breaks_the_trainer_is_not_tried_for_ever(
 async def test_a_disk_that_refuses_a_version_costs_no_try(world: World) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     async with await world.trainer(max_tries=1) as trainer:
-        (world.data / "adapters").rmdir()
         (world.data / "adapters").write_text("in the way")
         with pytest.raises(VersionNotWritten, match=r"version 1 .*Is the disk full"):
             await trainer.train_once(await world.claim(trainer))

@@ -13,7 +13,7 @@ from recorder.queue import leases
 from recorder.states import GroupState
 from recorder.store import schema
 from recorder.store.database import Project
-from tests.trainer.step.left import group_state
+from tests.trainer.step.left import folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import AliasBusy, BaseMismatch, TrainerError, UnsupportedModel
 from trainer.settings import TrainerSettings
@@ -82,9 +82,10 @@ async def test_settings_whose_adapters_no_engine_loads_are_refused_before_anythi
 
 async def test_opening_leaves_no_adapter_behind_and_removes_what_a_killed_trainer_left(world: World) -> None:
     async with await world.trainer() as trainer:
+        assert folders(world) == []
         adapters = trainer._folders.adapters
-        assert list(adapters.iterdir()) == []
     slug = "org-helpdesk"
+    adapters.mkdir(exist_ok=True)
     left, other = adapters / f"{slug}@trial-0123456789ab", adapters / "other@trial-0123456789ab"
     left.mkdir()
     other.mkdir()

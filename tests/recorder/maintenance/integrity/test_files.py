@@ -6,9 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from recorder.maintenance.integrity import versions as checks
-from recorder.store.schema import versions
+from recorder.queue.training import adapter_trials
+from recorder.store.database import Project
+from recorder.store.schema import aliases, versions
 from tests.recorder.maintenance.integrity.sound import Sound
 
 pytestmark = pytest.mark.slow
@@ -32,4 +35,13 @@ async def test_a_folder_that_no_version_has(sound: Sound) -> None:
     stray = sound.data / "adapters" / "helpdesk@9-0123456789ab"
     stray.mkdir()
     (sound.data / "adapters" / ".unfinished-helpdesk-0123456789abcdef").mkdir()  # a trainer's, at work
+    tried = sound.data / "adapters" / "helpdesk@trial-0123456789ab"
+    tried.mkdir()
+    async with sound.rows.store.read() as conn:
+        alias = (await conn.execute(select(aliases))).first()
+    assert alias is not None
+    trial = await adapter_trials.begin_trial(Project(sound.rows.store, alias.project_id), alias.id)
+    await adapter_trials.offer_trial(
+        sound.rows.store, trial, engine_name=tried.name, path=str(tried), manifest_sha256="0" * 64
+    )
     await sound.finds(checks.every_folder_has_a_version, f"folder {stray}")

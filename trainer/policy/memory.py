@@ -1,0 +1,51 @@
+"""Memory of the device that trains: recognising that it is full, giving back what is unused, and its size in words.
+
+Owns: which errors of torch, CUDA and Python mean a full memory. Refuses: what to do about it (`trainer.step.core`).
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+import psutil
+import torch
+
+# Beside torch.OutOfMemoryError: an allocator on the CPU, CUDA outside of torch's allocator, and cuBLAS's workspace.
+_FULL: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_GIB: Final = 1 << 30
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of the device, or of the machine, is full."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL)
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what a failed pass held. Call it outside of the `except`: its traceback holds tensors."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def device_name(device: torch.device) -> str:
+    """The device and its whole memory, for example `NVIDIA H100 80GB HBM3 (79 GiB)` or `cpu (16 GiB)`."""
+    if device.type == "cuda":
+        size = torch.cuda.get_device_properties(device).total_memory
+        return f"{torch.cuda.get_device_name(device)} ({size / _GIB:.0f} GiB)"
+    return f"{device.type} ({psutil.virtual_memory().total / _GIB:.0f} GiB)"
+
+
+def free_bytes(device: torch.device) -> int:
+    """What is free of the device's memory now."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    return int(psutil.virtual_memory().available)
+
+
+def free_memory(device: torch.device) -> str:
+    """What is free of the device's memory now, for a sentence: `0.4 GiB free of cpu (16 GiB)`."""
+    return f"{free_bytes(device) / _GIB:.1f} GiB free of {device_name(device)}"
