@@ -58,6 +58,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "zero_variance": "All trajectories of the group have the same reward, so no advantage remains.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
         "no_change": "The training step on this group left the weights as they were, so it made no version.",
+        "logprob_gap": "The engine's logprobs of its tokens are not the trainer's, so no version is trained on it.",
+        "logprob_gap_allowed": "It was refused as `logprob_gap`; `trainer.max_logprob_gap` now accepts the difference.",
         "no_baseline": "Its alias and judge recipe have too few earlier rewards for a running baseline.",
         "row_too_long": "The trajectory has more tokens than `trainer.token_budget`.",
         "step_failed": "The training step on this group failed `trainer.max_tries` times.",

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RuleName = Literal[
     "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
-    "latency_drift", "entropy_collapse", "kl_engine", "zero_variance", "part_divergence", "judge_drift", "reward_fall",
+    "latency_drift", "entropy_collapse", "logprob_gap", "zero_variance", "part_divergence", "judge_drift",
+    "reward_fall",
 ]  # fmt: skip
 
 
@@ -26,8 +27,8 @@ class HealthSettings(BaseModel):
     """Threshold at which the rule raises an alarm, in the rule's unit. Default: the rule's own."""
     then: Literal["note", "pause", "off"] | None = None
     """`note`: the alarm is shown and recorded. `pause`: the campaign also stops, and can be resumed. `off`: the rule is
-    not checked. Default: the rule's own: `pause` for reward_hacking and reward_fall, the end of the campaign for
-    converged, and `note` for all others."""
+    not checked. Default: the rule's own: `pause` for reward_hacking, reward_fall and logprob_gap, the end of the
+    campaign for converged, and `note` for all others."""
 
 
 BASE = "base"  # the baseline that is the alias's version 0

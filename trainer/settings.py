@@ -100,6 +100,10 @@ class TrainerSettings(BaseModel):
     keep_versions: int = Field(8, ge=1)
     """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
     live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too."""
+    max_logprob_gap: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
+    step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
+    precision of engine and trainer (docs/your-vllm.md)."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
 

@@ -58,6 +58,7 @@ RENAMED_SETTINGS: Final[Mapping[str, str]] = {
     "campaign.reward_recipe": "campaign.judge_recipe",
     "aliases.*.reward_recipe": "aliases.*.judge_recipe",
     "aliases.*.recipe": "aliases.*.notes",
+    "campaign.health.kl_engine": "campaign.health.logprob_gap",
 }
 
 Raw = dict[str, Any]
@@ -79,7 +80,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
     try:
         settings = HoneSettings(**merged)
     except ValidationError as e:
-        raise ConfigError("\n".join(_explain(error, origin) for error in e.errors())) from e
+        raise ConfigError("\n".join(dict.fromkeys(_explain(error, origin) for error in e.errors()))) from e
     settings.data = _data_folder(settings, origin, file)
     return LoadedSettings(settings, {key: origin.get(key, "default") for key, _ in list_leaves(settings)}, file)
 
@@ -279,11 +280,12 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
         return error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error" and isinstance(error["input"], Mapping):  # two of a section do
         return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
+    named = loc[:-1] if loc[-1] == "[key]" else loc  # pydantic's word for a key of a table
+    if (new_key := _renamed(named)) is not None:
+        spelt = f" (variable {_variable(new_key)})" if source.startswith("env ") else ""
+        return f"{source}: {'.'.join(named)!r} is now called {new_key!r}{spelt}. Rename it."
     if error["type"] != "extra_forbidden":
         return f"{source}: {key}: {error['msg']} (got {str(display_value(key, error['input']))[:200]!r})"
-    if (new_key := _renamed(loc)) is not None:
-        spelt = f" (variable {_variable(new_key)})" if source.startswith("env ") else ""
-        return f"{source}: {key!r} is now called {new_key!r}{spelt}. Rename it."
     near = _nearest(loc)
     hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
     return f"{source}: unknown key {key!r}.{hint}"

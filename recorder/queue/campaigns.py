@@ -34,6 +34,7 @@ ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).s
 # The key of the judge recipe in a campaign's stored settings, as earlier releases wrote it.
 _OLDER_JUDGE_RECIPE: Final = "reward_recipe"
 _JUDGE_RECIPE: Final = "judge_recipe"
+_OLDER_RULE: Final = "kl_engine"  # a health rule of earlier releases; the rule that replaced it has another unit
 NAMED_RECIPE: Final = func.coalesce(
     campaigns.c.settings[_JUDGE_RECIPE].as_string(), campaigns.c.settings[_OLDER_JUDGE_RECIPE].as_string()
 )
@@ -335,4 +336,6 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
 def campaign_view(row: Any) -> CampaignView:
     """Return a campaign's row as a view. Settings with an older key get the current key."""
     settings = {_JUDGE_RECIPE if key == _OLDER_JUDGE_RECIPE else key: value for key, value in row.settings.items()}
+    if isinstance(rules := settings.get("health"), Mapping):
+        settings["health"] = {name: rule for name, rule in rules.items() if name != _OLDER_RULE}
     return sql.as_view(CampaignView, row, state=CampaignState(row.state), settings=settings)

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import LeaseLost
 from recorder.queue.groups.same_request import waits_for_members
 from recorder.queue.groups.uses import is_learnable, is_shadow, is_trainable
+from recorder.queue.training.refusals import is_refused
 from recorder.states import GroupState, VersionState
 from recorder.store.changes import mark_quiet
 from recorder.store.database import Project, Store
@@ -135,7 +136,8 @@ async def claim_for_training(
     """Claim up to `limit` scored groups of an alias, oldest first, if all judged members have the purpose `train`.
 
     Groups that are due for rescoring because of later feedback are not claimed. Groups scored by the recipes of
-    `lacking` (`recorder.queue.training.baselines`) wait until a baseline exists. Without `campaign_id`, only groups
+    `lacking` (`recorder.queue.training.baselines`) wait until a baseline exists. Refused groups
+    (`recorder.queue.training.refusals`) are not claimed. Without `campaign_id`, only groups
     that belong to no campaign; `group_ids`: only these groups.
     """
     wanted = _trainable(alias_id, campaign_id, lacking)
@@ -194,8 +196,8 @@ def _scored(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
 
 
 def _is_ready(lacking: Collection[str]) -> ColumnElement[bool]:
-    """Whether a scored group waits neither for another judging, nor for another group, nor for a baseline."""
-    settled = and_(groups.c.try_after.is_(None), ~waits_for_members())
+    """Whether a scored group is not refused, and waits neither for another judging, another group, nor a baseline."""
+    settled = and_(groups.c.try_after.is_(None), ~waits_for_members(), ~is_refused())
     return and_(settled, ~_lacks_baseline(lacking)) if lacking else settled
 
 

@@ -82,6 +82,7 @@ class World:
         self.data = data
         self._recorder = recorder
         self._engine = Engine(base)
+        self.raw = False  # the engine gives logprobs before temperature
 
     @classmethod
     @asynccontextmanager
@@ -146,7 +147,7 @@ class World:
             ref = await self._recorder.trajectory_at(PROJECT, self.alias.id, address, request, live.id)
             sampled = random_ids(6, 1000 * seed + 10 * number + turn)
             said = {"role": "assistant", "content": f"{number} {turn}"}
-            logprobs = self._engine.logprobs(live.path, ids, sampled, 0.8)
+            logprobs = self._engine.logprobs(live.path, ids, sampled, 1.0 if self.raw else 0.8)
             call_id, now = new_id("call"), time.time()
             await self._recorder.commit(
                 RecordedCall(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from recorder.queue.training.refusals import HOW_TO_MEND, describe_gap
 from recorder.stats.falls import ScenarioFigure, describe_fall, find_fall
 from recorder.stats.means import (
     PooledEstimate,
@@ -365,12 +366,16 @@ def _entropy_collapse(seen: HealthInputs, at: float) -> HealthSignal | None:
     return _went("the entropy of sampling", drift, " nats a token") if drift and drift[1] <= at * drift[0] else None
 
 
-def _kl_engine(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Engine and trainer compute different probabilities for the same tokens."""
-    newest = seen.metric("kl_engine")[-NEWEST:]
-    if len(newest) < NEWEST or (now := statistics.median(newest)) < at:
+def _logprob_gap(seen: HealthInputs, at: float) -> HealthSignal | None:
+    """Engine and trainer compute different probabilities for the same tokens: the newest compared step."""
+    compared = [one.metrics for one in seen.steps if "logprob_gap_bound" in one.metrics]
+    if not compared:
         return None
-    return HealthSignal(f"engine and trainer are {now:.2g} nats a token apart", {"kl_engine": now})
+    gap, bound = compared[-1]["logprob_gap"], compared[-1]["logprob_gap_bound"]
+    if gap <= at * bound:
+        return None
+    what = describe_gap(gap, bound, int(compared[-1]["fresh_tokens"]))
+    return HealthSignal(f"{what}. {HOW_TO_MEND}", {"logprob_gap": gap, "bound": bound})
 
 
 def _judge_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
@@ -396,7 +401,7 @@ RULES: Final[Mapping[RuleName, HealthRule]] = {
     "tool_drift": HealthRule(2.0, _tool_drift),  # times as many tool calls, or as few
     "latency_drift": HealthRule(3.0, _latency_drift),  # times as many seconds
     "entropy_collapse": HealthRule(0.3, _entropy_collapse),  # of the entropy at first
-    "kl_engine": HealthRule(0.05, _kl_engine),  # nats a token
+    "logprob_gap": HealthRule(1.0, _logprob_gap, "pause"),  # times the bound that engine and trainer have
     "zero_variance": HealthRule(0.8, _zero_variance),  # share of groups
     "part_divergence": HealthRule(0.1, _part_divergence),  # rise of one part, and fall of another
     "judge_drift": HealthRule(0.2, _judge_drift),  # fall of the share of pairs

@@ -361,7 +361,7 @@ class Campaign:
             trained=report.trained if report and failure is None else 0,
             left_out=dict(report.left_out) if report else {},
             seconds=dict(self._seconds),
-            note=failure or undecided or (report.reason if report and report.reason else ""),
+            note=failure or undecided or ((report.reason or report.note) if report else ""),
             failed=failure is not None,
             metrics=metrics,
             measured_attempts=measured.attempts,

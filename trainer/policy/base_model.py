@@ -6,8 +6,9 @@ Owns: refusing bases and `trainer.target`s that cannot work, with what to set. R
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +49,15 @@ def resolve_base(base: str) -> Path:
     if (adapter := find_adapter(base, folder)) is not None:
         raise UnsupportedModel(f"{adapter.found} {adapter.todo}")
     return folder
+
+
+def read_config(base: Path) -> Mapping[str, Any]:
+    """Return a base's config.json; empty if it cannot be read."""
+    try:
+        found = json.loads((base / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def load_decoder(base: Path) -> Decode | None:

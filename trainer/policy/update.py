@@ -24,7 +24,7 @@ from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
 
 _ADDED = frozenset({"trained_tokens", "forward_tokens"})
-_OF_THE_FIRST = frozenset({"kl_engine", "logprob_gap", "logprob_gap_max"})
+_OF_THE_FIRST = frozenset({"fresh_tokens", "kl_engine", "logprob_gap", "logprob_gap_max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,6 @@ class StepSums:
     clipped: int = 0
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
-    fresh: int = 0
-    kl_engine: float = 0.0  # over fresh tokens, as are the gaps
-    logprob_gap: float = 0.0
-    logprob_gap_max: float = 0.0
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""
@@ -74,20 +70,47 @@ class StepSums:
         }
         if self.kl_base is not None:
             metrics["kl_base"] = self.kl_base / n
-        if self.fresh:  # for other tokens, a gap is drift of the policy, not a difference between engine and trainer
-            metrics |= {"kl_engine": self.kl_engine / self.fresh, "logprob_gap": self.logprob_gap / self.fresh}
-            metrics["logprob_gap_max"] = self.logprob_gap_max
         return metrics
 
-    def add_gaps(self, gaps: Tensor) -> None:
-        """Add Δlogprob (trainer minus engine) of fresh tokens. The KL is the k3 estimate of KL(engine ‖ trainer)."""
-        if not len(gaps):
+
+@dataclass(slots=True)
+class FreshGaps:
+    """How far the trainer's logprobs are from the engine's, before any update, over fresh tokens.
+
+    For other tokens a gap is drift of the policy, not a difference between engine and trainer. `by_trajectory`: the
+    number of tokens and the sum of their |Δlogprob| (nats).
+    """
+
+    tokens: int = 0
+    kl_engine: float = 0.0  # a sum, as is the next one
+    gap: float = 0.0
+    gap_max: float = 0.0
+    by_trajectory: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, one: Pack, rows: Sequence[WeightedRow], tokens: PackTokens, logprobs: Tensor) -> None:
+        """Add the fresh tokens of a pack. The KL is the k3 estimate of KL(engine ‖ trainer)."""
+        gaps = (logprobs.detach() - tokens.behaviour).double()  # the estimate is of the order of the square
+        fresh = gaps[tokens.fresh]
+        if not len(fresh):
             return
-        gaps = gaps.double()  # the estimate is of the order of the square
-        self.fresh += len(gaps)
-        self.kl_engine += float((torch.expm1(gaps) - gaps).sum())
-        self.logprob_gap += float(gaps.abs().sum())
-        self.logprob_gap_max = max(self.logprob_gap_max, float(gaps.abs().max()))
+        self.tokens += len(fresh)
+        self.kl_engine += float((torch.expm1(fresh) - fresh).sum())
+        self.gap += float(fresh.abs().sum())
+        self.gap_max = max(self.gap_max, float(fresh.abs().max()))
+        sizes = [rows[index].row.trained_tokens for index in one.rows]
+        each = zip(one.rows, torch.split(gaps, sizes), torch.split(tokens.fresh, sizes), strict=True)
+        for index, its, is_fresh in each:
+            owner = rows[index].row.trajectory_id
+            number, total = self.by_trajectory.get(owner, (0, 0.0))
+            self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
+
+    def means(self) -> dict[str, float]:
+        """The metrics of the step, by their names in a report."""
+        metrics = {"fresh_tokens": float(self.tokens)}
+        if self.tokens:
+            metrics |= {"kl_engine": self.kl_engine / self.tokens, "logprob_gap": self.gap / self.tokens}
+            metrics["logprob_gap_max"] = self.gap_max
+        return metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +133,40 @@ def plan_update(
 
 
 def train_step(
-    policy: Policy, optimizer: Optimizer, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool]
+    policy: Policy,
+    optimizer: Optimizer,
+    planned: UpdatePlan,
+    settings: TrainerSettings,
+    stopped: Callable[[], bool],
+    fresh: FreshGaps | None = None,
 ) -> dict[str, float]:
     """Make one update and return its metrics.
 
-    `stopped` is called between packs. Raises `StepInterrupted` if it returns true, and `StepFailed` if loss or gradient
-    is not finite; then the parameters are unchanged.
+    `fresh`: where the gaps of fresh tokens are added; the metrics contain what it has then. `stopped` is called between
+    packs. Raises `StepInterrupted` if it returns true, and `StepFailed` if loss or gradient is not finite; then the
+    parameters are unchanged.
     """
-    sums = StepSums()
+    sums, fresh = StepSums(), FreshGaps() if fresh is None else fresh
     optimizer.zero()
     for one in planned.packs:
         if stopped():
             optimizer.zero()
             raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        _accumulate(policy, one, planned.rows, settings, sums)
-    return sums.means() | optimizer.step()
+        _accumulate(policy, one, planned.rows, settings, sums, fresh)
+    return sums.means() | fresh.means() | optimizer.step()
+
+
+def measure_gaps(
+    policy: Policy, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool], fresh: FreshGaps
+) -> None:
+    """Add the gaps of rows that are trained on only after the weights have changed. Raises `StepInterrupted`."""
+    for one in planned.packs:
+        if stopped():
+            raise StepInterrupted("the step was stopped before its update: its groups are given back")
+        with torch.no_grad():
+            tokens = gather_tokens(one, planned.rows, policy.device)
+            logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
+        fresh.add(one, planned.rows, tokens, logprobs)
 
 
 def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
@@ -138,7 +180,7 @@ def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
 def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The metrics of a step from those of its optimizer steps: tokens are summed, maxima are maxima of all.
 
-    The difference between trainer and engine is taken from the first one only: after it the weights differ.
+    The difference between trainer and engine is taken from the first one: after it the weights differ.
     """
     first, *later = done
     merged = dict(first)
@@ -178,7 +220,12 @@ def gather_tokens(one: Pack, rows: Sequence[WeightedRow], device: torch.device) 
 
 
 def _accumulate(
-    policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings: TrainerSettings, sums: StepSums
+    policy: Policy,
+    one: Pack,
+    rows: Sequence[WeightedRow],
+    settings: TrainerSettings,
+    sums: StepSums,
+    fresh: FreshGaps,
 ) -> None:
     tokens = gather_tokens(one, rows, policy.device)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
@@ -201,7 +248,7 @@ def _accumulate(
     sums.ratio_max = max(sums.ratio_max, float(result.ratio.max()))
     sums.clipped += int(result.clipped.sum())
     sums.entropy += float(entropies.sum())
-    sums.add_gaps((logprobs.detach() - tokens.behaviour)[tokens.fresh])
+    fresh.add(one, rows, tokens, logprobs)
 
 
 def _blame(one: Pack, rows: Sequence[WeightedRow], losses: Tensor) -> str:

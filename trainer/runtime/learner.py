@@ -232,7 +232,7 @@ class Learner:
                 trained=report.trained,
                 left_out=dict(report.left_out),
                 seconds={"training": time.monotonic() - began},
-                note=report.reason or "",
+                note=report.reason or report.note,
                 failed=report.is_fault,
                 metrics=dict(metrics),
             )

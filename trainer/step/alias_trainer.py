@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart, part_rewards
 from recorder.queue.leases import holder_name
-from recorder.queue.training import pass_budgets, steps
+from recorder.queue.training import pass_budgets, refusals, steps
+from recorder.queue.training.refusals import RefusedGroup
 from recorder.queue.training.steps import StepView
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -45,10 +46,10 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.base_model import dtype_name, load_decoder, resolve_base
+from trainer.policy.base_model import dtype_name, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
-from trainer.step import baselines, engine_trial, summary
+from trainer.step import baselines, engine_gap, engine_trial, summary
 from trainer.step.core import (
     PhaseSeconds,
     StartVersion,
@@ -59,6 +60,7 @@ from trainer.step.core import (
     WrittenStep,
     remove_unneeded,
 )
+from trainer.step.engine_gap import TokenGaps, gap_bound, quantized_precision
 from trainer.step.engine_trial import trial_running
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.summary import STEP_FAILED, StepReport
@@ -90,18 +92,27 @@ class _RunningStep:
 class StepEndedEarly:
     """A step that was trained and makes no version: why, and its excluded trajectories by ledger code."""
 
+    code: str
     reason: str
-    left_out: Mapping[str, int]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 class AliasTrainer:
     """Trains one alias. Use as ``async with await AliasTrainer.open(...) as trainer``."""
 
     def __init__(
-        self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path, *, parsers: Parsers = NO_PARSERS
+        self,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        data: Path,
+        *,
+        parsers: Parsers = NO_PARSERS,
+        engine_args: Sequence[str] = (),
     ) -> None:
         self._store = store
         self._parsers = parsers
+        self._engine_args = engine_args
         self._alias = alias
         self._project = Project(store, alias.project_id)
         self._settings = settings
@@ -115,19 +126,28 @@ class AliasTrainer:
         self._core: TrainerCore
         self._pass_budget: int  # as stored
         self._notice: str | None = None  # for the next report
+        self.gap_bound: float  # nats a token
 
     @classmethod
     async def open(
-        cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path, *, parsers: Parsers = NO_PARSERS
+        cls,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        data: Path,
+        *,
+        parsers: Parsers = NO_PARSERS,
+        engine_args: Sequence[str] = (),
     ) -> AliasTrainer:
         """Take the lease ``trainer:<alias>`` and load the base (`settings.base` must be set).
 
         `parsers`: the engine's, for the comparison of answers with their ids (`trainer.batch.recorded_text`).
+        `engine_args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`).
 
         Raises `AliasBusy` if another trainer holds the alias, `BaseMismatch` if the base is not the alias's,
         `UnsupportedModel` if its logprobs cannot be reproduced.
         """
-        self = cls(store, alias, settings, data, parsers=parsers)
+        self = cls(store, alias, settings, data, parsers=parsers, engine_args=engine_args)
         try:
             await self._start()
         except BaseException:
@@ -154,6 +174,10 @@ class AliasTrainer:
             durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
         adapters.remove_trials(self._folders.adapters, self._alias.name)
         await self._remove_unneeded()
+        precision = quantized_precision(self._engine_args, await asyncio.to_thread(read_config, base))
+        self.gap_bound = gap_bound(dtype_name(self._settings), precision, self._settings.max_logprob_gap)
+        refused = await refusals.list_refused_groups(self._store, self._alias.id)
+        await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
         self._decode = await asyncio.to_thread(load_decoder, base)
         self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
@@ -256,6 +280,8 @@ class AliasTrainer:
         if (ended := self._settings.explain_ended_schedule(steps_done)) is not None:
             await self._give_back(claims)
             return StepReport(None, None, ended)
+        refused = await refusals.list_refused_groups(self._store, self._alias.id)
+        await refusals.exclude_uncheckable_groups(self._store, refused, parent.id)
         parts = await self._parts(claims, seconds)
         text = TextCheck(self._decode, *self._parsers) if self._decode is not None else None
         groups = await self._read(parts, parent, seconds, text)
@@ -274,11 +300,12 @@ class AliasTrainer:
         made = await self._step(attempt, campaign_id)
         if isinstance(made, StepEndedEarly):
             left = summary.add_counts(left, made.left_out)
-            report = StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, is_fault=True)
+            report = StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, code=made.code)
         else:
             step, version = made
             trained = sum(len(group.trained) for group in teaching)
             report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+            report = replace(report, note=engine_gap.explain_unchecked(int(attempt.metrics["fresh_tokens"])) or "")
         notice, self._notice = self._notice, None
         return replace(report, notice=notice)
 
@@ -357,6 +384,8 @@ class AliasTrainer:
         try:
             attempt.trained = trained = await self._torch.run(self._compute, attempt)
             await self._remember_pass_budget()
+            if refused := self._find_refused(attempt):
+                return await self._end_refused(step, attempt, refused)
             if not trained.changed:
                 return await self._end_unchanged(step, attempt)
             version = await versions.allocate_version(self._store, self._alias.id, parent.id, step_id=step.id)
@@ -387,6 +416,43 @@ class AliasTrainer:
         except Conflict as e:  # the alias was moved while the groups were read
             raise StepFailed(str(e)) from e
 
+    def _find_refused(self, attempt: _RunningStep) -> list[RefusedGroup]:
+        """The groups of a step that is further from the engine than their precision explains; none if it is not."""
+        assert attempt.trained is not None
+        gaps, metrics = attempt.trained.gaps, attempt.metrics
+        if metrics["fresh_tokens"] >= engine_gap.MIN_TOKENS:
+            metrics["logprob_gap_bound"] = self.gap_bound
+        by_group = {
+            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in group.trained if id_ in gaps), TokenGaps())
+            for group in attempt.groups
+        }
+        return [
+            RefusedGroup(group_id, one.mean, self.gap_bound, one.tokens, attempt.parent.id)
+            for group_id, one in engine_gap.find_refused(by_group, self.gap_bound).items()
+        ]
+
+    async def _end_refused(
+        self, step: StepView, attempt: _RunningStep, refused: Sequence[RefusedGroup]
+    ) -> StepEndedEarly:
+        """Give back the groups, without a count, and mark those at fault: no step takes them again."""
+        gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
+        reason = (
+            f"{refusals.describe_gap(gap, self.gap_bound, tokens)}: no version was made, and the groups stay scored. "
+            f"{refusals.HOW_TO_MEND}"
+        )
+        rows = [refusals.refusal_row(step.project_id, one) for one in refused]
+        for claim in attempt.claims:
+            self._keeper.drop(claim)
+        await steps.abandon_step(
+            self._store,
+            step.id,
+            f"{refusals.LOGPROB_GAP}: {reason}",
+            claims=attempt.claims,
+            metrics=attempt.metrics,
+            ledger_rows=rows,
+        )
+        return StepEndedEarly(refusals.LOGPROB_GAP, reason)
+
     async def _end_unchanged(self, step: StepView, attempt: _RunningStep) -> StepEndedEarly:
         """Exclude the groups of a step whose adapter equals its parent's: they would pass every test of a version."""
         reason = (
@@ -399,7 +465,9 @@ class AliasTrainer:
         await steps.abandon_step(
             self._store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=attempt.metrics
         )
-        return StepEndedEarly(reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups))
+        return StepEndedEarly(
+            UntrainedChoice.NO_CHANGE, reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups)
+        )
 
     def _compute(self, attempt: _RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""

@@ -100,11 +100,15 @@ class StartVersion:
 
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
-    """A step's result in memory. `changed`: the adapter computes something else than the version it began from."""
+    """A step's result in memory. `changed`: the adapter computes something else than the version it began from.
+
+    `gaps`: of each trajectory the number of fresh tokens and the sum of their |Δlogprob| (nats) to the engine.
+    """
 
     metrics: Mapping[str, float]
     probe: Mapping[str, object]
     changed: bool
+    gaps: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,8 @@ class TrainerCore:
             self._at = None
             self._optimizer.rate = rate
             try:
-                metrics, contexts = self._compute(rows, stopped, seconds)
+                fresh = update.FreshGaps()
+                metrics, contexts = self._compute(rows, stopped, seconds, fresh)
                 break
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_out_of_memory(e):
@@ -223,7 +228,8 @@ class TrainerCore:
                 failure = str(e)
             self._lower_pass_budget(rows, failure)
         metrics |= {"probe_separation": contexts["separation"], "optimizer_fresh": float(self._is_fresh)}
-        return TrainedStep(metrics, contexts, changed=not adapters.is_same_adapter(earlier, self.policy.state()))
+        changed = not adapters.is_same_adapter(earlier, self.policy.state())
+        return TrainedStep(metrics, contexts, changed, fresh.by_trajectory)
 
     def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
         """Write the weights and the optimizer state in memory as a version. Raises `AdapterInvalid`,
@@ -234,20 +240,25 @@ class TrainerCore:
         return self._written
 
     def _compute(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds
+        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds, fresh: update.FreshGaps
     ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The metrics of a step, and its probe."""
+        """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update."""
+        first, *later = update.split_substeps(rows)
         given = probe.probe_candidates([one.row for one in rows])
         with seconds.phase("probe"):
             before = probe.next_token_logprobs(self.policy, given, self.pass_budget)
         with seconds.phase("train"):
-            metrics = update.merge_substeps([self._update(part, stopped) for part in update.split_substeps(rows)])
+            for part in later:
+                update.measure_gaps(self.policy, self._plan(part), self._settings, stopped, fresh)
+            done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
         with seconds.phase("probe"):
             after = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        return metrics, probe.choose_contexts(given, after, before)
+        return update.merge_substeps(done), probe.choose_contexts(given, after, before)
 
-    def _update(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> dict[str, float]:
-        return update.train_step(self.policy, self._optimizer, self._plan(rows), self._settings, stopped)
+    def _update(
+        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: update.FreshGaps | None = None
+    ) -> dict[str, float]:
+        return update.train_step(self.policy, self._optimizer, self._plan(rows), self._settings, stopped, fresh)
 
     def _plan(self, rows: Sequence[WeightedRow]) -> update.UpdatePlan:
         return update.plan_update(self.policy, rows, self._settings, self.pass_budget)

@@ -38,9 +38,10 @@ class StepReport:
     Metrics of every step: reward_mean and reward_std (of rewards that a judge or code assigned; absent if there are
     none), groups, groups_trained. Of a step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens
     sampled by the parent version: the numerical difference of the two), logprob_gap and logprob_gap_max (mean and
-    maximum of |Δlogprob| of the same tokens), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` >
-    0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (tokens without
-    shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no optimizer state),
+    maximum of |Δlogprob| of the same tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that
+    is accepted; absent if the two were not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if
+    `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
+    (tokens without shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
     text_contradictions (answers whose text is not in their ids, for parsers that are not proven) and seconds.PHASE (of
     each phase before the commit); and over the trained trajectories the mean of each part of their
     rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
@@ -54,8 +55,14 @@ class StepReport:
     left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories by ledger code
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
-    is_fault: bool = False  # no version because of a fault, and not because there was nothing to train on
+    note: str = ""  # about the step's version
+    code: str | None = None  # why a step that was trained made no version: `no_change`, `logprob_gap`
     notice: str | None = None  # for a person: something about this step that is not as configured
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether there is no version because of a fault, and not because there was nothing to train on."""
+        return self.code is not None
 
 
 class StepTrainer(Protocol):

@@ -236,6 +236,8 @@ _TRAIN: Final = tuple(
         ("kl_base", "nats", _MADE, "KL to the base, if trainer.kl_coef is above 0"),
         ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
         ("logprob_gap_max", "nats", _MADE, "the largest of these"),
+        ("logprob_gap_bound", "nats", _MADE, "the largest mean difference that is accepted, if the two were compared"),
+        ("fresh_tokens", "tokens", _MADE, "tokens that the parent version sampled: only they are compared"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
         ("ratio_max", "ratio", _MADE, "the largest of them"),
         ("clip_fraction", SHARE, _MADE, "share of tokens whose ratio was clipped"),

@@ -225,15 +225,18 @@ async def abandon_step(
     *,
     claims: Sequence[GroupClaim] = (),
     metrics: Mapping[str, Any] | None = None,
+    ledger_rows: Sequence[LedgerRow] = (),
 ) -> None:
     """Abandon a step and its version; its groups are `scored` again. Raises Conflict if the step has ended.
 
+    `ledger_rows` are written in the same transaction.
     Claims that were lost meanwhile belong to another holder and are not changed.
     """
     async with store.write() as conn:
         await _abandon(conn, step_id, reason, metrics or {})
         for claim in claims:
             await return_claim_in(conn, claim)
+        await ledger.write_rows(conn, ledger_rows)
 
 
 async def _abandon(

@@ -46,7 +46,7 @@ from recorder.views.status.figures import (
 )
 from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_stages
-from recorder.views.status.stages import LoopSettings, StageStatus
+from recorder.views.status.stages import LoopSettings, StageCode, StageStatus
 from recorder.views.versions.rewards import VersionReward
 from recorder.views.versions.steps import count_done_steps
 
@@ -324,11 +324,14 @@ def list_alarms(status: Status) -> Iterator[str]:
         yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
     for judges in status.judges:
         yield from judges.alarms
+    for stage in status.stages:
+        if stage.code == StageCode.LOGPROB_GAP:
+            yield f"{stage.code}: {stage.text}"
     ready = sum(counts.get(GroupState.READY, 0) for counts in (status.groups, *status.other_groups.values()))
     if ready and not any(_is_judge(worker) for worker in status.workers):
         yield f"{_groups(ready)} ready and no judge runs: start one with `hone judge`"
     for step in status.steps:
-        if step.state == StepState.ABANDONED:
+        if step.state == StepState.ABANDONED and not str(step.reason).startswith(f"{StageCode.LOGPROB_GAP}:"):
             yield f"step {step.number} of {step.alias} was abandoned ({step.reason})"
 
 

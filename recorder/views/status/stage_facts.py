@@ -33,7 +33,7 @@ from recorder.queue.groups.uses import (
     is_trainable,
     may_become_learnable,
 )
-from recorder.queue.training import baselines, budgets
+from recorder.queue.training import baselines, budgets, refusals
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
 from recorder.registry import reward_falls, versions
@@ -365,6 +365,7 @@ async def _alias(
         closes_at=None if closes_s is None else at + closes_s,
         undecided=None if undecided is None else (undecided.name, undecided.state),
         fallen=fallen,
+        refused=await refusals.list_refused_groups(store, alias.id, of_campaigns=False),
         campaign=running[0].name if running else None,
         steps_at=await _steps_at(store, alias.id, settings.learn, at),
         step_running=has_learner and await _has_running_step(store, alias.id),

@@ -18,6 +18,7 @@ from recorder.base.terminal import clock_time
 from recorder.queue.claims import TrainableGroups
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training.budgets import BudgetHold, JudgeUsage
+from recorder.queue.training.refusals import HOW_TO_MEND, RefusedGroup, describe_gap
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from trainer.settings import TrainerSettings
@@ -67,6 +68,7 @@ class StageCode(StrEnum):
     UNDECIDED_VERSION = "undecided_version"
     SCHEDULE_ENDED = "schedule_ended"
     REWARD_FALL = "reward_fall"
+    LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
     FIRST_WAIT = "first_wait"
@@ -90,9 +92,10 @@ class AliasFacts:
 
     `trainable`: the scored groups that a step could take, of those in `groups`. `undecided`: the version that waits for
     its decision, and its state. `fallen`: the live version, if its reward fell and nobody has decided about it since,
-    and how it fell. `campaign`: the campaign that trains the alias now. `steps_at`: when the steps of the last hour
-    began. `lacking`: judge recipes without enough rewards for a running baseline, with the number of rewards.
-    `schedule_steps`: the steps that the schedule of the next one counts.
+    and how it fell. `refused`: scored groups that no step takes because of the engine's logprobs. `campaign`: the
+    campaign that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`: judge recipes
+    without enough rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps that the
+    schedule of the next one counts.
     """
 
     alias: str
@@ -101,6 +104,7 @@ class AliasFacts:
     closes_at: float | None = None
     undecided: tuple[str, str] | None = None
     fallen: tuple[str, str] | None = None
+    refused: Sequence[RefusedGroup] = ()
     campaign: str | None = None
     steps_at: Sequence[float] = ()
     step_running: bool = False
@@ -216,6 +220,8 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)
     due_s = seconds_until_due(alias.trainable, settings.trainer)
+    if due_s != 0 and alias.refused:
+        return _learning_waits(alias, StageCode.LOGPROB_GAP, _waits_for_engine(alias.refused))
     if due_s != 0:
         return _without_enough_groups(alias, facts, settings, due_s)
     there = _are(alias.trainable.groups)
@@ -224,6 +230,13 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return _learning_waits(alias, StageCode.NO_LEARNER, text)
     text = f"Learning begins a step: {there} scored{_of_shadows(alias.trainable)}."
     return StageStatus(Stage.LEARNING, alias.alias, StageState.READY, StageCode.STEP_DUE, None, text)
+
+
+def _waits_for_engine(refused: Sequence[RefusedGroup]) -> str:
+    newest, tokens = refused[-1], sum(one.tokens for one in refused)
+    gap = sum(one.gap * one.tokens for one in refused) / max(1, tokens)
+    how_far = describe_gap(gap, newest.bound, tokens)
+    return f"an engine that agrees with the trainer: {_are(len(refused))} not trained on, as {how_far}. {HOW_TO_MEND}."
 
 
 def waits_for_campaign(campaign: str, alias: str) -> str:

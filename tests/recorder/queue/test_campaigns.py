@@ -176,3 +176,11 @@ async def test_the_groups_of_a_step_are_seen_in_one_look(rows: Rows) -> None:
     ]  # fmt: skip
     assert (seen[0].tries, seen[0].current_score_id, seen[0].reason) == (0, None, None)
     assert await campaigns.group_states(rows.store, campaign.id, 1, Purpose.VAL) == []
+
+
+async def test_settings_of_an_earlier_release_are_read_with_the_names_of_today(rows: Rows) -> None:
+    stored = {"reward_recipe": "strict", "health": {"kl_engine": {"at": 0.1}, "converged": {"then": "off"}}}
+    alias = await rows.alias()
+    await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, "orders", stored)
+    [campaign] = await campaigns.list_campaigns(Project(rows.store, PROJECT))
+    assert campaign.settings == {"judge_recipe": "strict", "health": {"converged": {"then": "off"}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -167,7 +168,6 @@ DRIFTS = {
     "tool_drift": ("health.tool_calls", 4, 1, 3),
     "latency_drift": ("health.seconds", 10, 40, 20),
     "entropy_collapse": ("entropy", 0.6, 0.1, 0.3),
-    "kl_engine": ("kl_engine", 0.003, 0.2, 0.03),
     "zero_variance": ("health.zero_variance", 0.3, 0.9, 0.7),
     "perfect_scores": ("health.perfect", 0.3, 1.0, 0.9),
     "judge_drift": ("health.judge_agreement", 0.9, 0.5, 0.8),
@@ -203,6 +203,30 @@ def test_a_strong_judge_that_scores_is_a_drift_and_is_told_once() -> None:
 def test_attempts_that_become_much_shorter_drift_too() -> None:
     assert ever(steps("health.length", [900] * 10 + [200] * 3)).keys() == {"length_drift"}
     assert ever(steps("health.seconds", [40] * 10 + [2] * 3)) == {}  # sooner done is no fault
+
+
+def gaps(*found: float, bound: float = 1e-5) -> list[StepDone]:
+    """Steps of these mean gaps; None of them compared: nan."""
+    each = ({} if math.isnan(gap) else {"logprob_gap_bound": bound} for gap in found)
+    return [
+        step(n, 0.5, logprob_gap=gap, fresh_tokens=100.0, **figures)
+        for n, (gap, figures) in enumerate(zip(found, each, strict=True))
+    ]
+
+
+def test_an_engine_further_away_than_its_bound_pauses_once_until_that_changes() -> None:
+    assert ever(gaps(8e-6, 9e-6)) == {}
+    found = said(gaps(8e-6, 2e-2))["logprob_gap"]
+    assert found.then == "pause"
+    assert found.figures == {"logprob_gap": 2e-2, "bound": 1e-5}
+    assert "0.02 nats a token" in found.detail
+    assert "hone doctor" in found.detail
+    spoke = [n for n in range(1, 8) if said(gaps(8e-6, 2e-2, 2e-2, 3e-2, 8e-6, 8e-6, 2e-2)[:n])]
+    assert spoke == [2, 7]
+    assert ever(gaps(2e-2, bound=0.06)) == {}
+    assert ever(gaps(math.nan, math.nan)) == {}  # too few fresh tokens to compare
+    looser: dict[RuleName, HealthSettings] = {"logprob_gap": HealthSettings(at=3000)}
+    assert said(gaps(2e-2), settings=looser) == {}
 
 
 def test_a_jump_of_the_reward_is_measured_by_the_spread_of_attempts() -> None:
@@ -252,11 +276,12 @@ def test_a_rule_takes_its_threshold_and_its_consequence_from_the_settings() -> N
 
 def test_every_rule_has_defaults_and_only_known_ones_can_be_set() -> None:
     assert set(RULES) == set(get_args(RuleName))
-    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking", "reward_fall"]
+    pausing = [name for name, rule in RULES.items() if rule.then == "pause"]
+    assert pausing == ["reward_hacking", "logprob_gap", "reward_fall"]
     check = TypeAdapter(dict[RuleName, HealthSettings])
-    assert check.validate_python({"kl_engine": {"at": 0.1}})["kl_engine"].then is None
+    assert check.validate_python({"logprob_gap": {"at": 0.1}})["logprob_gap"].then is None
     wrong: list[dict[str, object]] = [
-        {"no_such_rule": {}}, {"kl_engine": {"at": 0}}, {"kl_engine": {"then": "stop"}}
+        {"no_such_rule": {}}, {"logprob_gap": {"at": 0}}, {"logprob_gap": {"then": "stop"}}
     ]  # fmt: skip
     for given in wrong:
         with pytest.raises(ValidationError):

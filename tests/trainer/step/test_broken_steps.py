@@ -147,11 +147,11 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
     began = threading.Event()
     genuine = trainer.policy.update.train_step
 
-    def slow(policy: Any, optimizer: Any, planned: Any, settings: Any, stopped: Any) -> Any:
+    def slow(policy: Any, optimizer: Any, planned: Any, settings: Any, stopped: Any, fresh: Any) -> Any:
         began.set()
         while not stopped():
             threading.Event().wait(0.005)
-        return genuine(policy, optimizer, planned, settings, stopped)
+        return genuine(policy, optimizer, planned, settings, stopped, fresh)
 
     async with await world.trainer() as worker:
         claimed = await world.claim(worker)
