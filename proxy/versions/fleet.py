@@ -28,6 +28,7 @@ WATCH_UP_S = 5.0  # a request that fails on an engine reports it at once
 WATCH_DOWN_S = 0.3
 WATCH_TIMEOUT_S = 10.0
 REPORT_EVERY_S = 10.0
+_ANY_TOKEN = (1,)  # ids of every vocabulary
 
 State = Literal["up", "down", "starting"]
 
@@ -109,9 +110,31 @@ class Member:
         await self.look()
 
     async def try_adapter(self, engine_name: str, path: str) -> None:
-        """Load an adapter and unload it at once. Raises AdapterError, and EngineError if it may still be loaded."""
+        """Load an adapter and unload it at once. Raises AdapterError, and EngineError if it may still be loaded.
+
+        Some engines lose their base with their last adapter. There it is loaded again, and stays.
+        """
         await self.replica.load(engine_name, path)
         await self.unload(engine_name)
+        if await self._answers_for_base():
+            return
+        log.warning("%s does not answer for its base without an adapter: %s stays loaded", self.url, engine_name)
+        with contextlib.suppress(EngineError):  # the adapter was accepted, whatever follows
+            await self.replica.load(engine_name, path)
+            await self.replica.logprobs(engine_name, _ANY_TOKEN, _ANY_TOKEN)
+        await self.look()
+
+    async def _answers_for_base(self) -> bool:
+        base = next(iter(self.served.bases), None) if self.served else None
+        if base is None:
+            return True
+        try:
+            await self.replica.logprobs(base, _ANY_TOKEN, _ANY_TOKEN)
+        except EngineUnreachable:
+            raise
+        except EngineError:
+            return False
+        return True
 
     async def unload(self, engine_name: str) -> None:
         """Unload an adapter. Raises EngineError."""

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import health
 from trainer.campaign.health import RULES
 
+SIMULATED = [rule for rule in RULES if rule != "logprob_gap"]  # that one compares with a fixed bound
 FALLS = [case for case in health.CASES if case.rule == "reward_hacking"]
 # From level ground, from a rise of 2 and of 4 points a validation, and from one that began ten validations before.
 SUDDEN = [
@@ -28,7 +29,7 @@ def committed() -> health.Figures:
 def test_the_committed_campaigns_keep_what_is_promised() -> None:
     found = committed()
     assert (found["curves"], found["attempts"]) == (1000, 100)
-    assert found["false_alarms"].keys() == {*RULES, "any pause"}
+    assert found["false_alarms"].keys() == {*SIMULATED, "any pause"}
     assert found["false_alarms"]["any pause"] <= 0.01
     falls = {one["what"]: one["within_3"] for one in found["found"] if one["size"] == 0.2}
     assert {what: falls[what] for what in SUDDEN if falls[what] < 0.95} == {}
@@ -43,7 +44,7 @@ def test_the_page_shows_the_committed_figures() -> None:
 
 def test_every_rule_has_a_fault_that_it_is_there_for_and_finds_the_largest() -> None:
     found = committed()["found"]
-    for rule in RULES:
+    for rule in SIMULATED:
         sizes = [one for one in found if one["rule"] == rule]
         assert sizes, rule
         assert max(one["found"] for one in sizes) >= 0.9, rule
@@ -63,7 +64,9 @@ def test_the_program_runs_at_a_small_size() -> None:
 @pytest.mark.parametrize("campaigns", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused(campaigns: int) -> None:
     rng, settings = np.random.default_rng(21), health.alone("reward_hacking")
-    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking", "reward_fall"]
+    assert [name for name, rule in RULES.items() if rule.then == "pause"] == [
+        "reward_hacking", "logprob_gap", "reward_fall",
+    ]  # fmt: skip
     paused = sum(bool(health.first_spoken(*health.run(health.healthy(rng), rng), settings)) for _ in range(campaigns))
     assert paused <= campaigns / 100
 

@@ -173,6 +173,30 @@ async def test_one_that_is_not_unloaded_is_not_answered_before_it_is(
     assert world.engine.adapters == {}
 
 
+async def test_an_engine_that_loses_its_base_with_its_last_adapter_keeps_this_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain PEFT does: it stays on the adapter that was deleted until it is asked for another."""
+    await until(lambda: up(world))
+    asked = list[str]()
+
+    async def logprobs(replica: Any, model: str, *given: Any) -> list[float]:
+        asked.append(model)
+        if not world.engine.adapters:
+            raise EngineError("500: KeyError: 'a0_0'")
+        return [-1.0]
+
+    monkeypatch.setattr(Replica, "logprobs", logprobs)
+    _, made = await offer(world)
+    assert (await answer(world)).refusal is None
+    calls = [("load", made.engine_name), ("unload", made.engine_name), ("load", made.engine_name)]
+    assert world.engine.calls == calls
+    assert asked == ["base", made.engine_name]
+    await world.rounds()
+    assert world.engine.calls == calls
+    assert world.versions.resolve(made.engine_name) is None
+
+
 async def test_a_trial_whose_trainer_has_ended_is_not_answered(world: World) -> None:
     await until(lambda: up(world))
     world.engine.load_gate.clear()
