@@ -19,6 +19,7 @@ from typing import Any, Final
 from recorder.queue.campaigns import CampaignView, Scenario
 from recorder.queue.judging.scores import REWARD, NewPart, StoredScore
 from recorder.queue.training import budgets
+from recorder.queue.training.refusals import LOGPROB_GAP
 from recorder.stats.means import PooledMeasure
 from recorder.store.database import Store
 from recorder.views.campaigns.events import (
@@ -182,7 +183,8 @@ class StopEvaluator:
         return found
 
     async def _record_alarm(self, history: CampaignHistory, one: HealthFinding) -> None:
-        scores = await self._load_scores(one.step) if one.then == "pause" else ()
+        shows_attempts = one.then == "pause" and one.rule != LOGPROB_GAP  # that one is about the engine
+        scores = await self._load_scores(one.step) if shows_attempts else ()
         evidence = lowest_attempts(scores) if one.rule == FALL else most_gained_attempts(scores)
         alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
         history.alarms.append(alarm)
@@ -226,6 +228,14 @@ def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
     return {id_: name for id_, (_, name) in best.items()}
 
 
+def mend_engine(campaign: str) -> str:
+    """What to do about an engine whose logprobs are not the trainer's."""
+    return (
+        "Correct the engine, or set trainer.max_logprob_gap if it computes what it should, and resume with `hone train "
+        f"--resume {campaign}`"
+    )
+
+
 def how_to_resume(campaign: str, live: str, history: CampaignHistory) -> str:
     """The text on how to react to a pause of a campaign with this history."""
     newest = history.steps[-1] if history.steps else None
@@ -237,6 +247,8 @@ def how_to_resume(campaign: str, live: str, history: CampaignHistory) -> str:
             f"resume with `hone train --resume {campaign}`. To ignore the rule, set it to "
             'then = "note" (docs/health.md).'
         )
+    if paused_by == {LOGPROB_GAP}:
+        return f"paused: {live} is in service, and nothing is lost. {mend_engine(campaign)}."
     if newest is not None and newest.undecided:
         return (
             f"paused: {live} is in service, and nothing is lost. Mend the check, judge the excluded groups with `hone "

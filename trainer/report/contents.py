@@ -17,6 +17,7 @@ from recorder.errors import NotFound
 from recorder.queue import campaigns
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.training.budgets import campaign_judging_cost
+from recorder.queue.training.refusals import LOGPROB_GAP
 from recorder.registry import tool_permissions, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
@@ -114,7 +115,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "steps": "all its steps are done",
     "epochs": "all its epochs are done",
     "converged": "the reward rises, but the measure no longer does",
-    "schedule_ended": "the schedule of the learning rate has ended",
+    "schedule_ended": "no step can change anything",
 }
 
 
@@ -151,6 +152,8 @@ def _stopped(
     else:
         words = ended.detail if ended is not None and ended.detail else "a health rule raised an alarm"
     way = f"change the judge recipe, then `hone score --all --campaign {campaign.name}`, then {again}"
+    if why is not None and why.rule == LOGPROB_GAP:
+        way = f"correct the engine, or set trainer.max_logprob_gap, then {again}"
     return CampaignStatus(PAUSED, words, way)
 
 

@@ -436,10 +436,8 @@ class AliasTrainer:
     ) -> StepEndedEarly:
         """Give back the groups, without a count, and mark those at fault: no step takes them again."""
         gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
-        reason = (
-            f"{refusals.describe_gap(gap, self.gap_bound, tokens)}: no version was made, and the groups stay scored. "
-            f"{refusals.HOW_TO_MEND}"
-        )
+        how_far = refusals.describe_gap(gap, self.gap_bound, tokens)
+        reason = f"{how_far}: no version was made, and the groups stay scored"
         rows = [refusals.refusal_row(step.project_id, one) for one in refused]
         for claim in attempt.claims:
             self._keeper.drop(claim)

@@ -27,8 +27,9 @@ from recorder.store.transitions import guarded_update
 LOGPROB_GAP: Final = "logprob_gap"  # the ledger's code of a refused group, and of the step that refused it
 GAP_ALLOWED: Final = "logprob_gap_allowed"  # of a refused group that steps take again: the bound was raised
 HOW_TO_MEND: Final = (
-    "`hone doctor` compares the two: the engine needs --logprobs-mode processed_logprobs and the trainer's weights "
-    "(docs/your-vllm.md). If the difference is right, set trainer.max_logprob_gap"
+    "The engine needs --logprobs-mode processed_logprobs, and the trainer's weights in its precision, not quantised "
+    "otherwise; `hone doctor` compares the two. For an engine that quantises on purpose, set trainer.max_logprob_gap "
+    "(docs/your-vllm.md)"
 )
 
 

@@ -26,6 +26,8 @@ from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import switches
 from recorder.queue.judging.scores import REWARD
 from recorder.queue.judging.switches import JudgeSwitch
+from recorder.queue.training.refusals import GAP_ALLOWED, LOGPROB_GAP
+from recorder.registry.ancestry import GIVEN_BACK
 from recorder.states import StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Project
@@ -270,13 +272,22 @@ def _judge_switch(switch: JudgeSwitch) -> Event:
     return Event(EventKind.FAULT if switch.drifted else EventKind.JUDGED, f"{switch.reason}: {switch}", facts)
 
 
+# What happened to groups that a ledger row does not exclude.
+_KEPT: Final[Mapping[str, str]] = {
+    "lease_expired": "given back: the worker's lease expired",
+    GIVEN_BACK: f"may be trained on again ({GIVEN_BACK})",
+    GAP_ALLOWED: f"may be trained on again ({GAP_ALLOWED})",
+}
+
+
 def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Event:
     facts = {"code": code, "groups": len(details)}
     message = detail_text(details[-1])
     more = f": {message}" if message else ""
     if not again:
-        kind = EventKind.FAULT if code == "lease_expired" else EventKind.EXCLUDED
-        what = "given back: the worker's lease expired" if kind is EventKind.FAULT else f"excluded ({code}){more}"
+        is_refused = code == LOGPROB_GAP and "bound" in details[-1]  # by a step; it stays scored
+        kind = EventKind.FAULT if code == "lease_expired" or is_refused else EventKind.EXCLUDED
+        what = f"held back ({code})" if is_refused else _KEPT.get(code, f"excluded ({code}){more}")
         return Event(kind, f"{_count(len(details), 'group')} {what}", facts)
     wait_s = float(details[-1][_RETRIED])
     text = (

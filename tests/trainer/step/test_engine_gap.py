@@ -13,6 +13,7 @@ from recorder.registry import versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, StepState
 from recorder.store.database import Project
+from recorder.views.status.events import EventReader
 from recorder.views.status.project import load_status
 from recorder.views.status.stages import LoopSettings
 from tests.trainer.step.left import codes, folders, group_state
@@ -47,7 +48,7 @@ async def test_tokens_further_from_the_engine_than_the_dtype_explains_make_no_ve
     assert report.metrics["fresh_tokens"] == 72
     assert report.metrics["logprob_gap_bound"] == 1e-5
     assert report.metrics["logprob_gap"] > 0.01
-    for words in ("at most 1e-05 is accepted", "72 tokens", "no version was made", "hone doctor"):
+    for words in ("at most 1e-05 is accepted", "72 tokens", "no version was made"):
         assert words in str(report.reason)
     assert await group_state(world, group_id) == (GroupState.SCORED, None)
     assert await codes(world, "group", group_id) == [LOGPROB_GAP]  # no failed step is counted against it
@@ -211,3 +212,17 @@ def test_the_gap_is_that_of_all_fresh_tokens_before_the_update(tiny_base: Path, 
     assert metrics["fresh_tokens"] == sum(one.row.trained_tokens for one in given)
     for name in ("fresh_tokens", "logprob_gap", "logprob_gap_max", "kl_engine"):
         assert metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5), name
+
+
+async def test_the_console_says_that_refused_groups_are_held_back_and_not_excluded(world: World) -> None:
+    watcher = EventReader(Project(world.store, PROJECT))
+    await watcher.look()
+    async with await world.trainer() as trainer:
+        await recorded(world, "g1", 1, raw=True)
+        assert (await trained(world, trainer)).code == LOGPROB_GAP
+    said = [event.text for event in await watcher.look()]
+    assert any(text.startswith("1 group held back (logprob_gap)") for text in said), said
+    assert not any("excluded" in text for text in said)
+    async with await world.trainer(max_logprob_gap=5.0):
+        pass
+    assert any("may be trained on again" in event.text for event in await watcher.look())
