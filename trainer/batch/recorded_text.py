@@ -4,10 +4,10 @@ Owns: which texts of a message must occur among the decoded ids, in which order,
 excludes the answer. Refuses: the tokenizer, and what follows (`trainer.batch.rows`).
 
 A wrong id list has the right length now and then. The text of the answer was recorded beside the ids: thinking, content
-and the arguments of tool calls must occur in the decoded ids, in this order, whatever the whitespace. Parsers rewrite
-arguments, so of those only the texts and whole numbers inside must occur. A parser may still change more than this. So
-a contradiction in tool calls or thinking excludes an answer only for the parsers that were compared with a real engine
-(tests/e2e/test_recorded_text.py); for others it is counted and reported.
+and the arguments of tool calls must occur in the decoded ids, in this order, whatever the whitespace and the escapes.
+Parsers rewrite arguments, so of those only the texts and whole numbers inside must occur. A parser may still change
+more than this. So a contradiction in tool calls or thinking excludes an answer only for the parsers that were compared
+with a real engine (tests/e2e/test_recorded_text.py); for others it is counted and reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Parsers = tuple[str | None, str | None]  # the engine's parsers of tool calls an
 NO_PARSERS: Final[Parsers] = (None, None)
 Decode = Callable[[Sequence[int]], Sequence[str]]  # ids → their text, in each way that an engine may decode them
 
-_SPACE: Final = re.compile(r"\s+")
+_CODE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")  # \u00e9, \xe9
+_DROPPED: Final = re.compile(r"\\+[nrtbf]|\\|[\s\x08]")  # whitespace, itself or escaped, and every other backslash
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class TextCheck:
 
 
 def agrees(message: Message, ids: Sequence[int], decode: Decode) -> bool:
-    """Return whether the texts of a message occur in the decoded ids, in order, ignoring whitespace."""
+    """Return whether the texts of a message occur in the decoded ids, in order, ignoring whitespace and escapes."""
     pieces = [piece for text in _texts(message) if (piece := _bare(text))]
     return any(_in_order(pieces, _bare(text)) for text in decode(ids))
 
@@ -92,18 +93,18 @@ def _values(value: Any) -> Iterator[str]:
 def _in_order(pieces: Sequence[str], text: str) -> bool:
     at = 0
     for piece in pieces:
-        found = [(place, len(form)) for form in _forms(piece) if (place := text.find(form, at)) >= 0]
-        if not found:
+        place = text.find(piece, at)
+        if place < 0:
             return False
-        place, length = min(found)
-        at = place + length
+        at = place + len(piece)
     return True
 
 
-def _forms(piece: str) -> set[str]:
-    """The ways in which a model may have written a text inside JSON."""
-    return {piece, json.dumps(piece, ensure_ascii=False)[1:-1], json.dumps(piece)[1:-1]}
-
-
 def _bare(text: str) -> str:
-    return _SPACE.sub("", text)
+    """A text without whitespace, in a form that is the same however a model escaped it inside JSON or Python."""
+    return _DROPPED.sub("", _joined(_CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)))
+
+
+def _joined(text: str) -> str:
+    """The text with the two halves of a character that JSON escapes as two made one."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
