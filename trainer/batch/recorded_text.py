@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,6 +30,7 @@ NO_PARSERS: Final[Parsers] = (None, None)
 Decode = Callable[[Sequence[int]], Sequence[str]]  # ids → their text, in each way that an engine may decode them
 
 _CODE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")  # \u00e9, \xe9
+_NOTATION: Final = re.compile(r"\d(?:[eE]\+?|_)\d|\b0[xXoObB]")  # 1e3, 1_000, 0xff
 _DROPPED: Final = re.compile(r"\\+[nrtbf]|\\|[\s\x08]")  # whitespace, itself or escaped, and every other backslash
 
 
@@ -57,47 +59,64 @@ class TextCheck:
 
 
 def agrees(message: Message, ids: Sequence[int], decode: Decode) -> bool:
-    """Return whether the texts of a message occur in the decoded ids, in order, ignoring whitespace and escapes."""
-    pieces = [piece for text in _texts(message) if (piece := _bare(text))]
-    return any(_in_order(pieces, _bare(text)) for text in decode(ids))
+    """Return whether the texts of a message occur in the decoded ids, in order, ignoring whitespace and escapes.
+
+    Content may stand before, between and after the calls, and around a second mark that ends thinking. Engines join it.
+    """
+    return any(_agrees(message, text) for text in decode(ids))
 
 
-def _texts(message: Message) -> Iterator[str]:
-    yield thinking_text(message)
-    yield from find_texts(message.get("content"))
-    for call in tool_calls(message):
-        yield from _values(_parsed(call.arguments))
+def _agrees(message: Message, text: str) -> bool:
+    thinking, calls = thinking_text(message), tool_calls(message)
+    content = list(find_texts(message.get("content")))
+    numbers = _NOTATION.search(text) is None  # 1e3 is recorded as 1000
+    values = [value for call in calls for value in _values(_parsed(call.arguments), numbers)]
+    bare = _bare(text)
+    start = _end_of([thinking], bare, 0)
+    if start is None or _end_of(values, bare, start) is None:
+        return False
+    return _has_parts(_bare("".join(content)), bare[start:], len(content) + len(calls) + bool(thinking))
 
 
 def _parsed(arguments: object) -> Any:
+    """The arguments; None for malformed ones: a parser may have joined what it had of them."""
     if not isinstance(arguments, str):
         return arguments
     try:
         return json.loads(arguments)
-    except ValueError:  # malformed arguments are recorded as the model wrote them
-        return arguments
+    except ValueError:
+        return None
 
 
-def _values(value: Any) -> Iterator[str]:
+def _values(value: Any, numbers: bool) -> Iterator[str]:
     """The texts and whole numbers inside arguments, in order. (A parser may write 1.0 as 1, and true as True.)"""
     if isinstance(value, dict):
         for one in value.values():
-            yield from _values(one)
+            yield from _values(one, numbers)
     elif isinstance(value, list):
         for one in value:
-            yield from _values(one)
-    elif isinstance(value, str) or type(value) is int:
+            yield from _values(one, numbers)
+    elif isinstance(value, str) or (numbers and type(value) is int):
         yield str(value)
 
 
-def _in_order(pieces: Sequence[str], text: str) -> bool:
-    at = 0
-    for piece in pieces:
+def _end_of(pieces: Sequence[str], text: str, at: int) -> int | None:
+    """Where the last of these pieces ends in a bare text, each behind the one before; None if one is missing."""
+    for piece in map(_bare, pieces):
         place = text.find(piece, at)
         if place < 0:
-            return False
+            return None
         at = place + len(piece)
-    return True
+    return at
+
+
+def _has_parts(piece: str, text: str, most: int) -> bool:
+    """Whether a text has a piece, in at most so many parts: the longest beginning first, then the rest behind it."""
+    for _ in range(most):
+        length = bisect_left(range(1, len(piece) + 1), True, key=lambda n: piece[:n] not in text)
+        text = text[text.find(piece[:length]) + length :]
+        piece = piece[length:]
+    return not piece
 
 
 def _bare(text: str) -> str:

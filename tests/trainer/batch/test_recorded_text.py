@@ -59,7 +59,12 @@ XML = "<function=find><parameter=city>Zürich</parameter><parameter=days>3</para
         (asked({"what": "🚚 é</b>"}), '{"what": "\\ud83d\\ude9a \\u00e9<\\/b>"}'),
         (asked({"body": '{"a": "b\\\\nc"}'}), '{"body": "{\\"a\\": \\"b\\\\\\\\nc\\"}"}'),
         (asked('{"broken": '), '<tool_call>{"name": "find", "arguments": {"broken": '),
+        (asked('{"city": "Bern'), "find(city='Be', days=3)"),  # malformed: what a parser had of them
         (asked('{"share": 1.0, "all": true}'), "find(share=1, all=True)"),
+        (asked('{"share": 987000, "days": 3}'), '{"share": 987e3, "days": 3}'),
+        (asked('{"share": 1000}'), "find(share=1_000)"),
+        (asked('{"city": "Bern"}') | {"content": "That was it."}, "find(city='Bern')\nThat was it."),
+        (asked('{"city": "Bern"}') | {"content": "Look. That was it."}, "Look. find(city='Bern')\nThat was it."),
     ],
 )
 def test_what_an_engine_made_of_its_ids_agrees(message: dict[str, Any], text: str) -> None:
@@ -79,6 +84,12 @@ def test_what_an_engine_made_of_its_ids_agrees(message: dict[str, Any], text: st
         (asked('{"city": "Zürich", "days": 3}'), HERMES.replace("3", "4")),
         (asked('{"city": "Zürich", "days": 3}'), XML.replace("Zürich", "Bern")),
         (asked({"path": "C:\\new"}), '{"path": "C:\\\\old"}'),
+        (asked('{"city": "Bern"}') | {"content": "That was it."}, "find(city='Bern')\nThat is it."),
+        (
+            asked('{"city": "Bern"}') | {"content": "Look. That was it."},
+            "Look. That find(city='Bern') was it now."[:-9],
+        ),
+        (said(content="Look. That was it."), "Look. find(city='Bern')\nThat was it."),
         (asked({"code": "a\nb"}), '{"code": "a\\nc"}'),
         (asked('{"first": "one", "second": "two"}'), '{"first": "two", "second": "one"}'),
     ],
