@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer
 
-from tests.e2e.conftest import MODEL, ROOT
-from trainer.batch.recorded_text import PROVEN_REASONING_PARSERS, PROVEN_TOOL_PARSERS
+from tests.e2e.conftest import CONFIG, MODEL, ROOT, Stack, started
+from tests.e2e.test_capture import body
+from tests.stores import Stores
+from trainer.batch.recorded_text import PROVEN_REASONING_PARSERS, PROVEN_TOOL_PARSERS, agrees
+from trainer.policy.base_model import load_decoder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -141,3 +149,40 @@ def test_each_parser_does_what_the_table_says() -> None:
 def by_word(found: dict[str, tuple[str, list[str]]]) -> dict[str, set[str]]:
     words = {word for word, _ in found.values()}
     return {word: {name for name, (own, _) in found.items() if own == word} for word in words}
+
+
+@pytest.fixture(scope="module")
+def thinking_stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """An engine with other parsers than the demo's. Its tokenizer has the marks of thinking; the model never says them."""
+    folder = tmp_path_factory.mktemp("parsers")
+    model = folder / "model"
+    shutil.copytree(MODEL, model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in ("<think>", "</think>")])
+    tokenizer.save_pretrained(model)
+    parsers = '\ntool_call_parser = "granite4"\nreasoning_parser = "qwen3"\n'
+    settings = CONFIG.replace(str(MODEL), str(model)).replace("\n[trainer]", parsers + "\n[trainer]")
+    with stores.unmade(folder / "data") as recording, started(folder, recording, settings) as running:
+        yield running
+
+
+@pytest.mark.long  # the engine starts for 40 to 70 s
+@pytest.mark.parametrize("stream", [False, True])
+def test_ids_agree_with_the_thinking_and_the_calls_of_a_real_engine(thinking_stack: Stack, stream: bool) -> None:
+    """`qwen3` takes everything for thinking that stands before a call, where the mark of its end is missing."""
+    decode = load_decoder(thinking_stack.data.parent / "model")
+    assert decode is not None
+    thoughts = calls = 0
+    for seed in range(8):
+        name = f"thought-{stream}-{seed}"
+        with thinking_stack.proxy() as proxy:
+            asked = body(seed, stream=stream, n=2)
+            proxy.post(f"/t/{name}/v1/chat/completions", json=asked).raise_for_status()
+        [call] = thinking_stack.calls_of(name)
+        for said, choice in zip(call["response"]["choices"], call["choices"], strict=True):
+            message = said["message"]
+            assert agrees(message, choice["token_ids"], decode), (message, decode(choice["token_ids"]))
+            thoughts += bool(message.get("reasoning"))
+            calls += bool(message.get("tool_calls"))
+    assert thoughts
+    assert calls
