@@ -153,7 +153,7 @@ def by_word(found: dict[str, tuple[str, list[str]]]) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def thinking_stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """An engine with other parsers than the demo's. Its tokenizer has the marks of thinking; the model never says them."""
+    """An engine with other parsers than the demo's. Its tokenizer has the marks of thinking; the model never does."""
     folder = tmp_path_factory.mktemp("parsers")
     model = folder / "model"
     shutil.copytree(MODEL, model)
