@@ -50,8 +50,21 @@ XML = "<function=find><parameter=city>Zürich</parameter><parameter=days>3</para
             asked('{"path": "a\\\\b", "said": "\\"no\\"\\n"}'),
             '{"arguments": {"path": "a\\\\b", "said": "\\"no\\"\\n"}}',
         ),
+        (asked('{"code": "a\\n\\tb"}'), '{"arguments": {"code": "a\\n\\tb"}}'),
+        (asked('{"code": "a\\n\\tb"}'), "<parameter=code>\na\n\tb\n</parameter>"),
+        (asked('{"code": "a\\n\\tb"}'), "find(code='a\\n\\tb')"),
+        (asked({"who": 'it\'s "he"'}), """find(who='it\\'s "he"')"""),
+        (asked({"path": "C:\\new\\\\table\\"}), '{"path": "C:\\\\new\\\\\\\\table\\\\"}'),
+        (asked({"path": "C:\\new\\\\table\\"}), "<parameter=path>C:\\new\\\\table\\</parameter>"),
+        (asked({"what": "🚚 é</b>"}), '{"what": "\\ud83d\\ude9a \\u00e9<\\/b>"}'),
+        (asked({"body": '{"a": "b\\\\nc"}'}), '{"body": "{\\"a\\": \\"b\\\\\\\\nc\\"}"}'),
         (asked('{"broken": '), '<tool_call>{"name": "find", "arguments": {"broken": '),
+        (asked('{"city": "Bern'), "find(city='Be', days=3)"),  # malformed: what a parser had of them
         (asked('{"share": 1.0, "all": true}'), "find(share=1, all=True)"),
+        (asked('{"share": 987000, "days": 3}'), '{"share": 987e3, "days": 3}'),
+        (asked('{"share": 1000}'), "find(share=1_000)"),
+        (asked('{"city": "Bern"}') | {"content": "That was it."}, "find(city='Bern')\nThat was it."),
+        (asked('{"city": "Bern"}') | {"content": "Look. That was it."}, "Look. find(city='Bern')\nThat was it."),
     ],
 )
 def test_what_an_engine_made_of_its_ids_agrees(message: dict[str, Any], text: str) -> None:
@@ -70,6 +83,14 @@ def test_what_an_engine_made_of_its_ids_agrees(message: dict[str, Any], text: st
         ),  # the other way round
         (asked('{"city": "Zürich", "days": 3}'), HERMES.replace("3", "4")),
         (asked('{"city": "Zürich", "days": 3}'), XML.replace("Zürich", "Bern")),
+        (asked({"path": "C:\\new"}), '{"path": "C:\\\\old"}'),
+        (asked('{"city": "Bern"}') | {"content": "That was it."}, "find(city='Bern')\nThat is it."),
+        (
+            asked('{"city": "Bern"}') | {"content": "Look. That was it."},
+            "Look. That find(city='Bern') was it now."[:-9],
+        ),
+        (said(content="Look. That was it."), "Look. find(city='Bern')\nThat was it."),
+        (asked({"code": "a\nb"}), '{"code": "a\\nc"}'),
         (asked('{"first": "one", "second": "two"}'), '{"first": "two", "second": "one"}'),
     ],
 )
@@ -77,9 +98,14 @@ def test_another_answer_s_ids_do_not(message: dict[str, Any], text: str) -> None
     assert not agrees(message, ids_of(text), decode)
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=30), st.text('ab {}"\\n', max_size=20), st.text(max_size=9))
-def test_any_text_agrees_with_itself_inside_anything(content: str, argument: str, rest: str) -> None:
-    arguments = json.dumps({"a": [argument, {"b": 7}]}, ensure_ascii=False)
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=30),
+    st.text(st.sampled_from("abnu0 {}\"'\\\n\t\x08é🚚") | st.characters(codec="utf-8"), max_size=20),
+    st.text(st.characters(codec="utf-8", exclude_characters="\\"), max_size=9),
+    st.booleans(),
+)
+def test_any_text_agrees_with_itself_inside_anything(content: str, argument: str, rest: str, ascii_only: bool) -> None:
+    arguments = json.dumps({"a": [argument, {"b": 7}]}, ensure_ascii=ascii_only)
     message = {**asked(arguments), "content": content, "reasoning_content": "hm"}
     text = f"{rest}hm{rest}{content}<tool_call>{arguments}{rest}"
     assert agrees(message, ids_of(text), decode)
