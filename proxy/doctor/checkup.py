@@ -19,6 +19,7 @@ from pathlib import Path
 from proxy.doctor import machine
 from proxy.doctor.engines import bases_on_disk, check_engines
 from proxy.doctor.environment import CHECK, PARSER_CHECK, EnvironmentNeeds, probe_python
+from proxy.doctor.logprobs import check_logprobs
 from proxy.doctor.machine import check_gpu_memory, list_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
@@ -170,7 +171,7 @@ async def check_all(
     `offline`: the judge's models and the MCP servers are not called.
     """
     local = check_before_start(settings, run, starting=False)
-    engine_checks = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    engine_checks = _of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
     stages = (
         check_judge(settings, config, env, ask=not offline),
@@ -183,6 +184,11 @@ async def check_all(
 
 async def _of_gpus(settings: HoneSettings) -> list[Finding]:
     return [check_gpu_memory(settings, await asyncio.to_thread(list_gpus))]
+
+
+async def _of_engines(settings: HoneSettings) -> list[Finding]:
+    findings = await check_all_engines(settings)
+    return [*findings, *await check_logprobs(engine_urls(settings.engine), _key(settings), settings)]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:
