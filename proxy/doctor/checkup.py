@@ -132,10 +132,10 @@ async def check_environments(settings: HoneSettings) -> list[Finding]:
 
 async def check_all_engines(settings: HoneSettings) -> list[Finding]:
     """The checks of all engines."""
-    return await check_engines(engine_urls(settings.engine), _key(settings), settings)
+    return await check_engines(engine_urls(settings.engine), known_key(settings), settings)
 
 
-def _key(settings: HoneSettings) -> str | None:
+def known_key(settings: HoneSettings) -> str | None:
     """The engine's key; None if there is none. Unlike `engine_key`, this creates none."""
     if settings.engine.api_key is not None:
         return settings.engine.api_key.get_secret_value()
@@ -188,7 +188,7 @@ async def _of_gpus(settings: HoneSettings) -> list[Finding]:
 
 async def _of_engines(settings: HoneSettings) -> list[Finding]:
     findings = await check_all_engines(settings)
-    return [*findings, *await check_logprobs(engine_urls(settings.engine), _key(settings), settings)]
+    return [*findings, *await check_logprobs(engine_urls(settings.engine), known_key(settings), settings)]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:
