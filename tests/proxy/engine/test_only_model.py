@@ -27,7 +27,7 @@ async def test_several_models_are_named(engine: ScriptedEngine, monkeypatch: pyt
 
 
 async def test_no_answer_and_a_wrong_key_are_errors(engine: ScriptedEngine) -> None:
-    with pytest.raises(ConfigError, match="engine.api_key"):
+    with pytest.raises(ConfigError, match=r"engine\.api_key"):
         await find_only_model(engine.url, "wrong")
     with pytest.raises(ConfigError, match="name its model with --model"):
         await find_only_model("http://127.0.0.1:9", None)

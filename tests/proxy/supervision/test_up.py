@@ -118,9 +118,12 @@ async def test_serve_takes_the_only_model_of_an_engine(start: Start, engine: Scr
     port = free_port()
     arguments = ("--engine", engine.url, "--port", str(port), "--data", str(tmp_path / "d"))
     async with start("serve", *arguments) as process:
-        models = await until(lambda: answers(f"http://127.0.0.1:{port}", "/v1/models"))
-        assert models is not None
-        assert [card["id"] for card in models.json()["data"]] == ["base", "base@0"]
+
+        async def names() -> list[str]:
+            models = await answers(f"http://127.0.0.1:{port}", "/v1/models")
+            return [card["id"] for card in models.json()["data"]] if models is not None else []
+
+        assert await until(names) == ["base", "base@0"]
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
 
