@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "canary": ("proxy.commands.versions:canary", "Give a version a share of new groups."),
     "rollback": ("proxy.commands.versions:rollback", "Remove the canary, or return to the previous live version."),
     "doctor": ("proxy.commands.doctor:doctor", "Check everything that Hone needs, and show what to do."),
+    "logs": ("proxy.commands.logs:logs", "Show where the log of each program is."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
     "trajectories": ("recorder.commands.lists:trajectories", "List recorded trajectories."),
     "groups": ("recorder.commands.lists:groups", "List groups of trajectories."),

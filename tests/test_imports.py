@@ -113,7 +113,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
-        "doctor": {"engine", "settings"},
+        "doctor": {"engine", "mcp_gateway", "settings"},
         "worker_ipc": {"admission", "http", "mcp_gateway"},
         "supervision": {
             "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses_api",

@@ -28,28 +28,31 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option("--check", "only_check", is_flag=True, help="Only check whether its settings work, then exit.")
+@click.option("--ask", is_flag=True, help="With --check: send each judge model one request of at most 16 tokens.")
 @click.pass_context
-def judge(click_context: click.Context, only_check: bool) -> None:
+def judge(click_context: click.Context, only_check: bool, ask: bool) -> None:
     """Score groups as they become ready, until stopped."""
     context: Context = click_context.obj
     if click_context.invoked_subcommand is not None:
         if only_check:
             raise click.UsageError("--check takes no subcommand.")
         return
+    if ask and not only_check:
+        raise click.UsageError("--ask is for --check.")
     if only_check:
-        _check(context)
+        _check(context, ask)
         return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("judge").setLevel(logging.INFO)
     asyncio.run(run_worker(context.settings()))
 
 
-def _check(context: Context) -> None:
+def _check(context: Context, ask: bool) -> None:
     """Print the findings; exit with status 1 if one is an error."""
     from judge.scoring.checks import check_judge
     from recorder.commands.context import echo_findings
 
-    echo_findings(asyncio.run(check_judge(context.settings().judge)), as_json=context.json)
+    echo_findings(asyncio.run(check_judge(context.settings().judge, ask=ask)), as_json=context.json)
 
 
 async def run_worker(settings: HoneSettings) -> None:

@@ -1,7 +1,7 @@
 """Checks before groups can be judged: a judge is set, it has a key, and the reward functions can be called.
 
-Owns: these checks, without a paid request, and one call of each reward function with a made-up trajectory. Refuses: the
-output (`judge.commands`).
+Owns: these checks, one call of each reward function with a made-up trajectory, and one short request to each judge
+model if the caller wants it. Refuses: the output (`judge.commands`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from judge.scoring.reward_parts import clip_to_range
 from judge.scoring.setup import check_settings, describe_parts
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.base.findings import Finding, FindingLevel
+from recorder.errors import ModelFailed
 from recorder.llm import litellm_edge
+from recorder.llm.client import LlmClient, ModelEndpoint
 
 # In the form of `judge.rewards.functions.function_input`.
 SAMPLE: dict[str, Any] = {
@@ -31,6 +33,10 @@ SAMPLE: dict[str, Any] = {
     "scenario": None,
 }
 
+
+ASK_TOKENS: Final = 16
+ASK_S: Final = 10.0
+_LIMIT_REACHED: Final = "output limit was reached"  # OpenAI's error of a model that thinks
 
 NO_MODEL: Final = Finding(
     "judge",
@@ -46,8 +52,8 @@ BASE_IS_ASKED: Final = (
 )
 
 
-async def check_judge(settings: JudgeSettings) -> list[Finding]:
-    """All findings."""
+async def check_judge(settings: JudgeSettings, *, ask: bool = False) -> list[Finding]:
+    """All findings. `ask`: send each judge model one request, of at most `ASK_TOKENS` tokens."""
     try:
         check_settings(settings)
     except JudgeMisconfigured as e:
@@ -58,8 +64,12 @@ async def check_judge(settings: JudgeSettings) -> list[Finding]:
     kinds = {reward.kind for reward in rewards}
     if "rubric" in kinds and not settings.model:
         findings.append(NO_MODEL)
-    for asked in _asked(settings, kinds):
-        findings.append(await asyncio.to_thread(_key, asked))
+    models = _asked(settings, kinds)
+    keys = [await asyncio.to_thread(_key, model) for model in models]
+    findings.extend(keys)
+    if ask:
+        usable = [model for model, key in zip(models, keys, strict=True) if key.verdict is not FindingLevel.WRONG]
+        findings.extend(await asyncio.gather(*(_reply(model) for model in usable if model.model != BASE)))
     return [*findings, *chain.from_iterable([await _functions(recipe) for recipe in _distinct(recipes.values())])]
 
 
@@ -111,6 +121,23 @@ def _key(settings: JudgeSettings) -> Finding:
         f"{settings.model} needs {', '.join(missing)}, which is not set.",
         "Set it, or judge.api_key (HONE_JUDGE__API_KEY; a panel's members and judge.strong have an `api_key` each).",
     )
+
+
+async def _reply(settings: JudgeSettings) -> Finding:
+    """Whether the judge model answers one short request."""
+    limits = {"max_tokens": ASK_TOKENS, "retries": 0, "timeout_s": min(ASK_S, settings.timeout_s)}
+    endpoint = ModelEndpoint(
+        settings.model, settings.api_base, settings.api_key.get_secret_value() if settings.api_key else ""
+    )
+    client = LlmClient(endpoint, settings.model_copy(update=limits), settings.temperature)
+    try:
+        await client.ask([{"role": "user", "content": "Reply with OK."}])
+    except ModelFailed as e:
+        if _LIMIT_REACHED in str(e):  # a thinking model thought for longer than the limit
+            return Finding("judge model", FindingLevel.FINE, f"{endpoint.label()} answers.")
+        todo = "Start it, or correct judge.model, judge.api_base and its key."
+        return Finding("judge model", FindingLevel.WRONG, f"the judge {e}.", todo)
+    return Finding("judge model", FindingLevel.FINE, f"{endpoint.label()} answers.")
 
 
 async def _functions(settings: JudgeSettings) -> list[Finding]:

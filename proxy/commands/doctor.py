@@ -23,8 +23,9 @@ _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped":
 @click.command()
 @click.option("--engine", "engines", multiple=True, metavar="URL", help="A running engine to use. Repeatable.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
+@click.option("--offline", is_flag=True, help="Send nothing to the judge's models and the MCP servers.")
 @click.pass_context
-def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...]) -> None:
+def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...], offline: bool) -> None:
     """Check everything that Hone needs, and show what to do. The exit status is 1 if something is wrong."""
     from proxy.doctor.checkup import check_all
     from proxy.settings.display import as_environment
@@ -36,7 +37,7 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
     loaded = context.loaded()
     settings = loaded.settings
     run = read_run_file(settings.data)
-    findings = asyncio.run(check_all(settings, run, loaded.file, as_environment(context.overrides)))
+    findings = asyncio.run(check_all(settings, run, loaded.file, as_environment(context.overrides), offline=offline))
     if context.json:
         write_json(findings)
     else:

@@ -12,13 +12,16 @@ import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from proxy.doctor import machine
 from proxy.doctor.engines import bases_on_disk, check_engines
-from proxy.doctor.environment import CHECK, EnvironmentNeeds, probe_python
+from proxy.doctor.environment import CHECK, PARSER_CHECK, EnvironmentNeeds, probe_python
+from proxy.doctor.logprobs import check_logprobs
 from proxy.doctor.machine import check_gpu_memory, list_gpus
+from proxy.doctor.mcp_servers import check_mcp_servers
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding
@@ -87,10 +90,35 @@ def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
     """What each Python on this machine has to do, by its path."""
     ours = sys.executable
     engines = str(settings.engine.python or ours)
-    served = {engines: EnvironmentNeeds(engine=True)} if starts_engine(settings) else {}
+    starts = starts_engine(settings)
+    served = {engines: EnvironmentNeeds(engine=True, parsers=parsers_to_find(settings))} if starts else {}
     postgres = (settings.recorder.url or "").startswith("postgresql")
     training = machine.check_weights(settings)
-    return served | {ours: EnvironmentNeeds(engine=ours in served, training=training, postgres=postgres)}
+    own = EnvironmentNeeds(engine=ours in served, training=training, postgres=postgres)
+    return served | {ours: replace(own, parsers=served[ours].parsers if ours in served else ())}
+
+
+def parsers_to_find(settings: HoneSettings) -> tuple[tuple[str, str], ...]:
+    """The parsers to look up in the engine's Python. A plug-in of the engine may add any name."""
+    engine = settings.engine
+    named = {
+        "engine.tool_call_parser": (engine.tool_call_parser, "--tool-parser-plugin"),
+        "engine.reasoning_parser": (engine.reasoning_parser, "--reasoning-parser-plugin"),
+    }
+    return tuple(
+        (setting, name)
+        for setting, (name, plugin) in named.items()
+        if name and not any(argument.partition("=")[0] == plugin for argument in engine.args)
+    )
+
+
+def check_remote_parsers(settings: HoneSettings) -> list[Finding]:
+    """A note that the parsers of an engine by URL cannot be looked up; none if Hone starts the engine."""
+    if not settings.engine.urls or not settings.declared_aliases():
+        return []
+    text = "the engines in engine.urls have their own parsers, which Hone cannot look up."
+    todo = "For tool calls, start them with --enable-auto-tool-choice and --tool-call-parser (docs/your-vllm.md)."
+    return [Finding(PARSER_CHECK, FindingLevel.NOTE, text, todo)]
 
 
 async def check_environments(settings: HoneSettings) -> list[Finding]:
@@ -104,10 +132,10 @@ async def check_environments(settings: HoneSettings) -> list[Finding]:
 
 async def check_all_engines(settings: HoneSettings) -> list[Finding]:
     """The checks of all engines."""
-    return await check_engines(engine_urls(settings.engine), _key(settings), settings)
+    return await check_engines(engine_urls(settings.engine), known_key(settings), settings)
 
 
-def _key(settings: HoneSettings) -> str | None:
+def known_key(settings: HoneSettings) -> str | None:
     """The engine's key; None if there is none. Unlike `engine_key`, this creates none."""
     if settings.engine.api_key is not None:
         return settings.engine.api_key.get_secret_value()
@@ -115,9 +143,12 @@ def _key(settings: HoneSettings) -> str | None:
     return path.read_text().strip() if os.access(path, os.R_OK) else None
 
 
-async def check_judge(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
-    """The judge's own checks. `env`: this command's flags as variables."""
-    return await run_check("judge", [*hone_argv("judge", settings, config), "--check", "--json"], env)
+async def check_judge(
+    settings: HoneSettings, config: Path | None, env: Mapping[str, str], *, ask: bool = False
+) -> list[Finding]:
+    """The judge's own checks. `env`: this command's flags as variables; `ask`: with one request to each model."""
+    argv = [*hone_argv("judge", settings, config), "--check", "--json", *(["--ask"] if ask else [])]
+    return await run_check("judge", argv, env)
 
 
 async def check_learner(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
@@ -128,19 +159,36 @@ async def check_learner(settings: HoneSettings, config: Path | None, env: Mappin
 
 
 async def check_all(
-    settings: HoneSettings, run: Mapping[str, object] | None, config: Path | None, env: Mapping[str, str]
+    settings: HoneSettings,
+    run: Mapping[str, object] | None,
+    config: Path | None,
+    env: Mapping[str, str],
+    *,
+    offline: bool = False,
 ) -> Sequence[Finding]:
-    """All checks of `hone doctor`. An engine that `hone up` will start is skipped until it runs."""
+    """All checks of `hone doctor`. An engine that `hone up` will start is skipped until it runs.
+
+    `offline`: the judge's models and the MCP servers are not called.
+    """
     local = check_before_start(settings, run, starting=False)
-    engine_checks = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    engine_checks = _of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
-    stages = (check_judge(settings, config, env), check_learner(settings, config, env))
+    stages = (
+        check_judge(settings, config, env, ask=not offline),
+        check_learner(settings, config, env),
+        check_mcp_servers(settings.mcp, offline=offline),
+    )
     later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), engine_checks, *stages)
-    return [*local, *chain.from_iterable(later)]
+    return [*local, *check_remote_parsers(settings), *chain.from_iterable(later)]
 
 
 async def _of_gpus(settings: HoneSettings) -> list[Finding]:
     return [check_gpu_memory(settings, await asyncio.to_thread(list_gpus))]
+
+
+async def _of_engines(settings: HoneSettings) -> list[Finding]:
+    findings = await check_all_engines(settings)
+    return [*findings, *await check_logprobs(engine_urls(settings.engine), known_key(settings), settings)]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:

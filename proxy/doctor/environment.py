@@ -7,11 +7,12 @@ output. Refuses: probing (`proxy.doctor.python_probe`, which that Python runs), 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import shlex
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from proxy.doctor import python_probe
@@ -54,6 +55,7 @@ class Installer:
 
 
 CHECK: Final = "environment"
+PARSER_CHECK: Final = "parsers"
 LIMIT_S: Final = 120.0  # a cold import of torch and transformers from a slow disk
 # vLLM depends on them; text models do not need them.
 _FOR_MEDIA: Final = ("torchvision", "torchaudio", "torchcodec")
@@ -68,6 +70,7 @@ class EnvironmentNeeds:
     engine: bool = False
     training: bool = False
     postgres: bool = False
+    parsers: tuple[tuple[str, str], ...] = ()  # setting and name, of an engine that Hone starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Environment:
     broken: Mapping[str, str]  # module → its import error
     cuda_build: str | None  # the CUDA that torch was built for
     driver: bool
+    parsers: Mapping[str, Sequence[str]] = field(default_factory=dict)  # setting → names of vLLM's parsers
 
     @property
     def installer(self) -> Installer:
@@ -127,6 +131,7 @@ def _read(out: bytes) -> Environment:
         installed=probed["installed"],
         broken=probed["broken"],
         cuda_build=probed["cuda_build"],
+        parsers=probed["parsers"],
         driver=has_driver(),
     )
 
@@ -139,6 +144,23 @@ def environment_findings(there: Environment, needs: EnvironmentNeeds) -> Iterato
         has = ", ".join(f"{name} {there.installed[name]}" for name in (*_ENGINES, "torch") if name in there.installed)
         yield Finding(CHECK, FindingLevel.FINE, f"{there.python} has {has or 'everything needed'}.")
         yield from _notes(there, needs)
+    for setting, name in needs.parsers:
+        if not wrong or setting in there.parsers:  # without vLLM, its parsers are no news
+            yield _parser(there, setting, name)
+
+
+def _parser(there: Environment, setting: str, name: str) -> Finding:
+    """Whether the engine's vLLM has a parser."""
+    names = there.parsers.get(setting)
+    if names is None:
+        text = f"{setting} is {name!r}: the vLLM of {there.python} does not show which parsers it has."
+        return Finding(PARSER_CHECK, FindingLevel.NOTE, text)
+    if name in names:
+        return Finding(PARSER_CHECK, FindingLevel.FINE, f"{setting} {name!r} is a parser of the engine's vLLM.")
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    text = f"{setting} is {name!r}, and the engine's vLLM has no such parser: it does not start."
+    return Finding(PARSER_CHECK, FindingLevel.WRONG, text, f"{hint}It has {', '.join(names)}.")
 
 
 def _wrong(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:

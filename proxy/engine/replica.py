@@ -22,7 +22,7 @@ from typing import Any, Final
 import httpx
 
 from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
-from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from proxy.errors import AdapterError, ConfigError, EngineError, EngineUnreachable
 
 # An engine on a busy CPU answers late, and the first load of an adapter compiles kernels.
 ANSWER_TIMEOUT_S = 60.0
@@ -141,9 +141,10 @@ class Replica:
                 f"the engine {self.url} answered a probe without the requested logprobs: {str(body)[:300]}"
             ) from e
 
-    async def answer(self, model: str, question: EngineQuestion) -> EngineAnswer:
-        """Return one answer, sampled plainly at temperature 1. Raises EngineUnreachable, EngineError."""
-        body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
+    async def answer(self, model: str, question: EngineQuestion, *, temperature: float = 1.0) -> EngineAnswer:
+        """Return one answer, sampled plainly. Raises EngineUnreachable, EngineError."""
+        request = question.body(model) | {"temperature": temperature}
+        body = await self._json("POST", "/v1/chat/completions", json=request)
         return read_answer(self.url, body)
 
     async def logprobs_of(self, model: str, token_ids: Sequence[int]) -> list[float]:
@@ -226,6 +227,24 @@ class Replica:
             raise EngineUnreachable(f"the engine {self.url} did not end its answer in {ANSWER_TIMEOUT_S:.0f} s") from e
         except httpx.HTTPError as e:
             raise EngineUnreachable(f"the engine {self.url} does not answer: {str(e) or type(e).__name__}") from e
+
+
+async def find_only_model(url: str, key: str | None) -> str:
+    """Return the name of the only model that an engine serves (the first name, if it has several).
+
+    Raises ConfigError if there are several models, or none, or the engine does not answer.
+    """
+    replica = Replica(url, key)
+    try:
+        bases = (await replica.served()).bases
+    except EngineError as e:
+        raise ConfigError(f"{e}. Start it, or name its model with --model.") from e
+    finally:
+        await replica.close()
+    if len(set(bases.values())) != 1:
+        there = ", ".join(bases) or "no model"
+        raise ConfigError(f"no model is named, and the engine {url} serves {there}: name one with --model.")
+    return next(iter(bases))
 
 
 def same_weights(one: str, other: str) -> bool:

@@ -146,8 +146,9 @@ class HoneSettings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and the source of each value by dotted key."""
+    """Settings, the source of each value by dotted key, and notes about variables that were ignored."""
 
     settings: HoneSettings
     origin: dict[str, str]
     file: Path | None
+    notes: tuple[str, ...] = ()

@@ -52,6 +52,11 @@ FILE_NAME = "hone.toml"
 # Variables that Hone reads or gives to agents, and that are no settings.
 NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
 
+# The names of the variables that Kubernetes sets for a service, besides those whose value is an address.
+_KUBERNETES: Final = re.compile(
+    r"_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
+)
+
 # Renamed settings; `*` stands for a name that the user chose. The error for an old key names the new one.
 RENAMED_SETTINGS: Final[Mapping[str, str]] = {
     "recorder.batch_turns": "recorder.batch_calls",
@@ -82,7 +87,8 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
     except ValidationError as e:
         raise ConfigError("\n".join(dict.fromkeys(_explain(error, origin) for error in e.errors()))) from e
     settings.data = _data_folder(settings, origin, file)
-    return LoadedSettings(settings, {key: origin.get(key, "default") for key, _ in list_leaves(settings)}, file)
+    origins = {key: origin.get(key, "default") for key, _ in list_leaves(settings)}
+    return LoadedSettings(settings, origins, file, tuple(_misspelt_variables().values()))
 
 
 def find_file(config: Path | None) -> Path | None:
@@ -133,16 +139,41 @@ def _unknown_variables(known: Raw) -> Raw:
     One without `__` may belong to another program: it is refused only if it resembles a setting.
     """
     unknown: Raw = {}
+    misspelt = _misspelt_variables()
     for variable in os.environ:
         if not variable.upper().startswith(ENV_PREFIX) or variable.upper() in NOT_SETTINGS:
             continue
         name = variable[len(ENV_PREFIX) :].lower()
         section = name.partition(NESTED)[0]
+        if variable in misspelt or _is_of_kubernetes(variable):
+            continue
         if section not in HoneSettings.model_fields and (
             NESTED in name or difflib.get_close_matches(name, HoneSettings.model_fields, 1)
         ):
             unknown[section] = os.environ[variable]
     return {key: value for key, value in unknown.items() if key not in known}
+
+
+def _misspelt_variables() -> dict[str, str]:
+    """Variables with one underscore where a setting's have two, each with a note that names the right one."""
+    keys = {key.replace(".", "_"): key for key, _ in list_leaves(HoneSettings()) if "." in key}
+    sections = [name for name, field in HoneSettings.model_fields.items() if inner_model(field.annotation) is not None]
+    notes: dict[str, str] = {}
+    for variable in sorted(os.environ):
+        name = variable[len(ENV_PREFIX) :].lower()
+        if not variable.upper().startswith(ENV_PREFIX) or NESTED in name or _is_of_kubernetes(variable):
+            continue
+        section = next((one for one in sections if name.startswith(f"{one}_")), None)
+        if section is None or variable.upper() in NOT_SETTINGS:
+            continue
+        right = f"{_variable(keys[name])} sets {keys[name]}" if name in keys else f"{_variable(section)}{NESTED}…"
+        notes[variable] = f"env {variable} is ignored: write two underscores between section and setting ({right})."
+    return notes
+
+
+def _is_of_kubernetes(variable: str) -> bool:
+    """Whether Kubernetes set a variable: it does for each service, and one may be called `hone-proxy`."""
+    return os.environ[variable].startswith(("tcp://", "udp://")) or _KUBERNETES.search(variable.upper()) is not None
 
 
 def _from_flags(overrides: Mapping[str, object]) -> tuple[Raw, dict[str, str]]:
@@ -306,11 +337,19 @@ def _variable(key: str) -> str:
 
 
 def _nearest(loc: list[str]) -> str | None:
-    """The known key nearest to an unknown one: the same name in another section, else a sibling."""
+    """The known key nearest to an unknown one: a sibling that is almost the same or begins the same, then the same name
+    in another section, then a sibling.
+    """
     *parents, name = loc
+    siblings = _fields_at(parents)
+    almost = difflib.get_close_matches(name, siblings, 1, cutoff=0.8)
+    beginning = [one for one in siblings if name.startswith(f"{one}_")]
     elsewhere = [key for key, _ in list_leaves(HoneSettings()) if key.rpartition(".")[2] == name]
-    close = difflib.get_close_matches(name, _fields_at(parents), 1, cutoff=0.5)
-    return elsewhere[0] if elsewhere else ".".join([*parents, close[0]]) if close else None
+    close = difflib.get_close_matches(name, siblings, 1, cutoff=0.5)
+    if not almost and not beginning and elsewhere:
+        return elsewhere[0]
+    found = [*almost, *beginning, *close]
+    return ".".join([*parents, found[0]]) if found else None
 
 
 def _fields_at(parents: list[str]) -> list[str]:

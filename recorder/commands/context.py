@@ -42,6 +42,7 @@ class Context:
         self.overrides: dict[str, object] = {}
         self._load_settings = load_settings
         self._loaded: LoadedSettings | None = None
+        self._notes: set[str] = set()  # printed already
 
     def override(self, key: str, value: object) -> None:
         """Override a setting with a flag, by its dotted key (`proxy.port`). None: the flag was not given."""
@@ -50,9 +51,13 @@ class Context:
             self._loaded = None
 
     def loaded(self) -> LoadedSettings:
-        """The settings with the source of each. Read once. Raises `ConfigError`."""
+        """The settings with the source of each. Read once; notes go to standard error. Raises `ConfigError`."""
         if self._loaded is None:
             self._loaded = self._load_settings(self.config, self.overrides)
+            for note in self._loaded.notes:
+                if note not in self._notes:
+                    echo(f"note: {note}", err=True)
+            self._notes.update(self._loaded.notes)
         return self._loaded
 
     def settings(self) -> HoneSettings:

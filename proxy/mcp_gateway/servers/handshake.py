@@ -108,6 +108,23 @@ async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProto
     return agreed
 
 
+async def greet_server(settings: McpServerSettings) -> AgreedProtocol:
+    """Connect to a server, agree with it on an era, and close the connection (`hone doctor`).
+
+    Raises UpstreamDown with the reason.
+    """
+    try:
+        async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
+            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
+            await tasks.start(dispatcher.run, _no_answer, _no_interest)
+            agreed = await agree(dispatcher, {}, settings.connect_s)
+            tasks.cancel_scope.cancel()
+    # A boundary: any failure of a server or a transport is the answer.
+    except Exception as e:
+        raise UpstreamDown(transport.failure_reason(e, settings)) from e
+    return agreed
+
+
 async def _no_answer(*_: object) -> dict[str, Any]:
     raise MCPError(types.METHOD_NOT_FOUND, "requests are not answered yet")
 

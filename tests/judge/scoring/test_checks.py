@@ -10,6 +10,7 @@ from judge.scoring.checks import check_judge
 from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder.base.findings import Finding, FindingLevel, parse_finding
+from tests.judge.judge_server import Behaviour, JudgeServer, fails, page, says
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +100,47 @@ async def test_the_base_needs_a_proxy_and_a_strong_judge_its_own_key(
         FindingLevel.WRONG,
         "openai/strong needs OPENAI_API_KEY, which is not set.",
     )
+
+
+# --- one request to each judge model
+
+
+async def asked(folder: Path, **more: object) -> list[Finding]:
+    found = await check_judge(JudgeSettings.model_validate({"folder": folder, **more}), ask=True)
+    return [one for one in found if one.check == "judge model"]
+
+
+async def test_a_judge_that_answers_gets_one_short_request(tmp_path: Path, server: JudgeServer) -> None:
+    server.behave(says("OK"))
+    [found] = await asked(tmp_path, model="openai/j", api_base=server.url, max_tokens=4096)
+    assert found.verdict is FindingLevel.FINE
+    [body] = server.requests
+    assert body["max_tokens"] == 16
+
+
+@pytest.mark.parametrize("behaviour", [fails(404, "no such model"), fails(401), fails(503), page("a page")])
+async def test_a_judge_that_cannot_answer_is_wrong(behaviour: Behaviour, tmp_path: Path, server: JudgeServer) -> None:
+    server.behave(behaviour)
+    [found] = await asked(tmp_path, model="openai/j", api_base=server.url)
+    assert found.verdict is FindingLevel.WRONG
+    assert len(server.requests) == 1
+
+
+async def test_a_judge_on_a_dead_port_is_wrong_and_every_judge_is_asked(tmp_path: Path) -> None:
+    dead = "http://127.0.0.1:9/v1"
+    strong = {"model": "openai/strong", "api_base": dead}
+    found = await asked(tmp_path, model="openai/j", api_base=dead, strong=strong)
+    assert [one.verdict for one in found] == [FindingLevel.WRONG] * 2
+    assert "openai/strong" in found[1].found
+
+
+async def test_a_thinking_judge_that_reaches_the_limit_answers(tmp_path: Path, server: JudgeServer) -> None:
+    server.behave(fails(400, "max_tokens or model output limit was reached"))
+    [found] = await asked(tmp_path, model="openai/j", api_base=server.url)
+    assert found.verdict is FindingLevel.FINE
+
+
+async def test_without_a_key_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert await asked(tmp_path, model="openai/gpt-5-mini") == []
+    assert await asked(tmp_path, model="base") == []

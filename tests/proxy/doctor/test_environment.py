@@ -168,3 +168,44 @@ def test_a_gpu_that_the_engine_cannot_use_is_worth_knowing() -> None:
     fine, note = findings_of(SERVES, driver=True)
     assert (fine.verdict, note.verdict) == (FindingLevel.FINE, FindingLevel.NOTE)
     assert "'hone-proxy[cuda]'" in note.todo
+
+
+TOOLS = "_TOOL_PARSERS_TO_REGISTER = {'hermes': ('a', 'B'), 'qwen3_xml': ('c', 'D')}\n"
+REASONING = "_REASONING_PARSERS_TO_REGISTER: dict = {'qwen3': ('a', 'B')}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "verdict", "hint"),
+    [
+        ("engine.tool_call_parser", "hermes", FindingLevel.FINE, ""),
+        ("engine.tool_call_parser", "qwen3xml", FindingLevel.WRONG, "Did you mean 'qwen3_xml'?"),
+        ("engine.tool_call_parser", "qwen3", FindingLevel.WRONG, "qwen3_xml"),
+        ("engine.reasoning_parser", "qwen3", FindingLevel.FINE, ""),
+        ("engine.reasoning_parser", "hermes", FindingLevel.WRONG, "It has qwen3."),
+    ],
+)
+async def test_a_parser_is_looked_up_in_the_engines_python(
+    setting: str, name: str, verdict: FindingLevel, hint: str, tmp_path: Path
+) -> None:
+    modules = {
+        **MODULES,
+        "vllm": "raise RuntimeError('importing it takes half a minute')",
+        "vllm/tool_parsers": "",
+        "vllm/reasoning": "",
+    }
+    python = make_python(tmp_path / "env", SERVES, modules)
+    [site] = (tmp_path / "env").glob("lib/python3*/site-packages")
+    for folder, code in (("tool_parsers", TOOLS), ("reasoning", REASONING)):
+        (site / "vllm" / folder).mkdir()
+        (site / "vllm" / folder / "__init__.py").write_text(code)
+    found = await probe_python(python, EnvironmentNeeds(engine=True, parsers=((setting, name),)))
+    [parser] = [one for one in found if one.check == "parsers"]
+    assert parser.verdict is verdict
+    assert hint in parser.todo
+
+
+async def test_a_vllm_that_shows_no_parsers_is_a_note(tmp_path: Path) -> None:
+    python = make_python(tmp_path / "env", SERVES, {**MODULES, "vllm": ""})
+    needs = EnvironmentNeeds(engine=True, parsers=(("engine.tool_call_parser", "hermes"),))
+    [parser] = [one for one in await probe_python(python, needs) if one.check == "parsers"]
+    assert parser.verdict is FindingLevel.NOTE

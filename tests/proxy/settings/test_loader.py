@@ -232,3 +232,63 @@ def test_the_python_of_an_environment_stays_the_environments(tmp_path: Path, sec
 def test_a_data_folder_of_nobody_is_an_error_of_the_flag_that_names_it() -> None:
     with pytest.raises(ConfigError, match=r"flag: data: '~nobody-here' cannot be resolved"):
         load_settings(None, {"data": "~nobody-here"})
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("[alias.helpdesk]\npromote = 'gate'\n", "'aliases'"),
+        ("[engine]\nbase_model = 'm'\n", "'engine.base'"),
+        ("[trainers]\nrank = 8\n", "'trainer'"),
+        ("[judge]\nmodel_name = 'm'\n", "'judge.model'"),
+        ("[trainer]\nrank_size = 8\n", "'trainer.rank'"),
+    ],
+)
+def test_a_sibling_that_begins_the_same_is_nearest(tmp_path: Path, text: str, nearest: str) -> None:
+    write(tmp_path, text)
+    with pytest.raises(ConfigError, match=f"Did you mean {nearest}\\?"):
+        load_settings(None, {})
+
+
+@pytest.mark.parametrize(
+    ("variable", "named"),
+    [
+        ("HONE_JUDGE_MODEL", "HONE_JUDGE__MODEL sets judge.model"),
+        ("HONE_TRAINER_TOKEN_BUDGET", "HONE_TRAINER__TOKEN_BUDGET sets trainer.token_budget"),
+        ("hone_engine_base", "HONE_ENGINE__BASE sets engine.base"),
+        ("HONE_ALIASES_HELPDESK_PROMOTE", "HONE_ALIASES__…"),
+    ],
+)
+def test_a_variable_with_one_underscore_is_a_note(monkeypatch: pytest.MonkeyPatch, variable: str, named: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    loaded = load_settings(None, {})
+    assert set(loaded.origin.values()) == {"default"}
+    [note] = loaded.notes
+    assert variable in note
+    assert named in note
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HONE_PROXY_SERVICE_HOST", "10.0.0.1"),
+        ("HONE_PROXY_SERVICE_PORT_HTTP", "8700"),
+        ("HONE_PROXY_PORT", "tcp://10.0.0.1:8700"),
+        ("HONE_PROXY_PORT_8700_TCP", "tcp://10.0.0.1:8700"),
+        ("HONE_PROXY_PORT_8700_TCP_ADDR", "10.0.0.1"),
+        ("HONE_PORT", "tcp://10.0.0.1:8700"),
+        ("HONE__PROXY_PORT", "tcp://10.0.0.1:8700"),
+        ("HONE_PROJECT_SERVICE_HOST", "10.0.0.1"),
+    ],
+)
+def test_variables_of_kubernetes_are_ignored(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    loaded = load_settings(None, {})
+    assert set(loaded.origin.values()) == {"default"}
+    assert loaded.notes == ()
+
+
+def test_a_misspelt_setting_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONE_PROJCT", "x")
+    with pytest.raises(ConfigError, match="'project'"):
+        load_settings(None, {})

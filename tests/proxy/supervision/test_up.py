@@ -108,11 +108,25 @@ async def test_serve_on_a_port_in_use_is_one_line(start: Start, engine: Scripted
         assert len(out.splitlines()) == 1
 
 
-async def test_serve_without_a_model_says_what_to_give(start: Start, engine: ScriptedEngine) -> None:
-    async with start("serve", "--engine", engine.url, "--port", "0") as process:
+async def test_serve_without_a_model_says_what_to_give(start: Start) -> None:
+    async with start("serve", "--port", "0") as process:
         out, _ = await process.communicate()
         assert process.returncode == 2
         assert b"--model NAME" in out
+
+
+async def test_serve_takes_the_only_model_of_an_engine(start: Start, engine: ScriptedEngine, tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ("--engine", engine.url, "--port", str(port), "--data", str(tmp_path / "d"))
+    async with start("serve", *arguments) as process:
+
+        async def names() -> list[str]:
+            models = await answers(f"http://127.0.0.1:{port}", "/v1/models")
+            return [card["id"] for card in models.json()["data"]] if models is not None else []
+
+        assert await until(names) == ["base", "base@0"]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
 
 
 async def test_up_restarts_a_killed_proxy_and_stops_cleanly(
