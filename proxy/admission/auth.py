@@ -88,8 +88,8 @@ class Caller:
     whose: KeyAccess = ANYBODY  # which trajectories it may use
 
     def may(self, scope: Scope) -> bool:
-        """Whether the caller has `scope`; admin includes all."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        """Whether the caller has `scope`, or one that includes it."""
+        return keys.grants(self.scopes, scope)
 
     def require(self, scope: Scope, what: str) -> None:
         """Raise Forbidden unless the caller has `scope`."""

@@ -6,6 +6,7 @@ formats, and authentication (`proxy.admission.auth`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,10 @@ from recorder.queue import feedback
 from recorder.registry import alias_moves, aliases
 from recorder.registry.alias_moves import BY_HAND
 from recorder.registry.aliases import AliasView
-from recorder.registry.keys import SOMEBODY
+from recorder.registry.keys import SOMEBODY, Scope
 from recorder.registry.versions import VersionView, get_version, get_version_by_name
 from recorder.store.database import Project, Store
-from recorder.views.trajectories.transcripts import find_trajectory
+from recorder.views.trajectories.transcripts import find_owners, find_trajectory, list_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,26 @@ async def own_trajectory_id(hone: HoneActions, caller: Caller, named: str, group
     trajectory_id = await find_trajectory(hone.project, named, group)
     if caller.run is not None and trajectory_id != await trajectory_id_at(hone, caller.run):
         raise Forbidden(f"this key belongs to the trajectory {caller.run}, not to {named[:200]}.")
+    await require_own(hone.project, caller, [trajectory_id], f"the trajectory {named[:200]}")
     return trajectory_id
+
+
+async def require_own(project: Project, caller: Caller, trajectory_ids: Sequence[str], what: str) -> None:
+    """Raise Forbidden unless the caller's key family made all these trajectories, or it may change everybody's.
+
+    A trajectory that was made without a key is everybody's.
+    """
+    if caller.may(Scope.FEEDBACK_ALL):
+        return
+    if not all(caller.whose.owns(owner) for owner in await find_owners(project.store, trajectory_ids)):
+        raise Forbidden(f"{what} belongs to another key: use the key that made it, or one with the scope feedback-all.")
+
+
+async def require_own_group(project: Project, caller: Caller, group_id: str) -> None:
+    """Raise Forbidden unless the caller may change every member of a group."""
+    if not caller.may(Scope.FEEDBACK_ALL):
+        members = await list_members(project.store, group_id)
+        await require_own(project, caller, members, f"a trajectory of the group {group_id}")
 
 
 async def trajectory_id_at(hone: HoneActions, run: NamedTrajectory) -> str:
@@ -61,6 +81,7 @@ async def trajectory_id_at(hone: HoneActions, run: NamedTrajectory) -> str:
 
 async def write_feedback(
     hone: HoneActions,
+    caller: Caller,
     trajectory_id: str,
     name: str,
     value: object,
@@ -72,8 +93,11 @@ async def write_feedback(
 ) -> str | None:
     """Write feedback about a trajectory, redacted like the trajectory; return its id, or None for a dry run.
 
-    Raises BadRequest, InvalidId, NotFound.
+    Raises BadRequest, InvalidId, NotFound, and Forbidden if the caller may not change it, or the trajectory that a
+    choice compares it with.
     """
+    compared = [id_ for key in feedback.COMPARED_WITH if name in feedback.CHOICES and (id_ := (tags or {}).get(key))]
+    await require_own(hone.project, caller, [trajectory_id, *compared], f"the trajectory {trajectory_id}")
     redact: Any = hone.recorder.redaction.value
     try:
         check_external(name, "the feedback name")

@@ -11,7 +11,7 @@ from typing import Any
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.api.actions import caller_id
+from proxy.api.actions import caller_id, require_own_group
 from proxy.api.route_parts import AnyRequest, Id, Injected, caller_of, json_response, response_spec
 from proxy.errors import Forbidden
 from recorder.queue.groups import closure
@@ -26,11 +26,15 @@ from recorder.views.trajectories.transcripts import load_group
 
 @post("/hone/v1/groups/{group:str}/close", status_code=200, responses=response_spec(200, closure.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
-    """Close a group: no further trajectories join it, and a judge can score it."""
+    """Close a group: no further trajectories join it, and a judge can score it. All members must be the caller's own,
+    except with the scope `feedback-all`.
+    """
     caller = caller_of(request)
     if caller.run is not None:
         raise Forbidden("a trajectory's key cannot close a group: use a key of the project.")
-    return json_response(await closure.close_group(hone.project, group, caller.whose.groups_of))
+    group_id = await find_group(hone.project, group, caller.whose.groups_of)
+    await require_own_group(hone.project, caller, group_id)
+    return json_response(await closure.close_group(hone.project, group_id))
 
 
 @get("/hone/v1/groups/{group:str}", responses=response_spec(200, dict[str, Any]))

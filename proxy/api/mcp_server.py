@@ -248,10 +248,12 @@ class HoneMcp:
         ] = None,
         group: GroupPart = None,
     ) -> RecordedFeedback:
-        """Record feedback about a trajectory, or about one of its calls. Needs the scope `feedback`."""
+        """Record feedback about a trajectory, or about one of its calls. Needs the scope `feedback`, and
+        `feedback-all` where another key made the trajectory."""
         hone = self._for(context, KeyScope.FEEDBACK)
-        own = await own_trajectory_id(hone, _caller(context), trajectory, group)
-        written = await write_feedback(hone, own, name, value, comment=comment, call_id=call_id)
+        caller = _caller(context)
+        own = await own_trajectory_id(hone, caller, trajectory, group)
+        written = await write_feedback(hone, caller, own, name, value, comment=comment, call_id=call_id)
         assert written is not None, "no dry run was requested"
         return RecordedFeedback(feedback_id=written, trajectory_id=own)
 

@@ -13,7 +13,7 @@ from litestar.params import FromQuery, JSONBody
 
 from proxy.admission.address import NamedTrajectory
 from proxy.admission.auth import Caller
-from proxy.api.actions import HoneActions, own_trajectory_id, trajectory_id_at, write_feedback
+from proxy.api.actions import HoneActions, own_trajectory_id, require_own, trajectory_id_at, write_feedback
 from proxy.api.route_parts import (
     PROBLEMS,
     AnyRequest,
@@ -42,7 +42,7 @@ from recorder.registry.keys import Scope
 from recorder.states import TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.views.trajectories.transcripts import find_owner, find_trajectory, load_trajectory, trajectory_of_call
+from recorder.views.trajectories.transcripts import find_owners, find_trajectory, load_trajectory, trajectory_of_call
 from recorder.views.trajectory_detail.loader import build_detail, detail_json
 
 _MERGE_S: Final = 5.0  # a deletion waits no longer for the bytes to leave a large index
@@ -95,7 +95,7 @@ async def note_feedback(
     hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]
 ) -> RecordedFeedback:
     """Record feedback about a trajectory, or about one of its calls."""
-    return await _note(hone, await _own(hone, request, trajectory), data)
+    return await _note(hone, caller_of(request), await _own(hone, request, trajectory), data)
 
 
 @post("/hone/v1/feedback", responses=PROBLEMS)
@@ -103,15 +103,15 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
     """Record feedback about the trajectory that the body, the path, the key or a header names."""
     call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
     if named is not None:
-        return await _note(hone, await _own(hone, request, named), data)
+        return await _note(hone, caller_of(request), await _own(hone, request, named), data)
     if call_id is None:
-        return await _note(hone, await _addressed(hone, request), data)
+        return await _note(hone, caller_of(request), await _addressed(hone, request), data)
     of_call = await trajectory_of_call(hone.project, call_id)
     if of_call is None:
         raise UnknownObject(
             f"no call {call_id[:200]!r}: use the id that an answer has in x-hone-call.", param="call_id"
         )
-    return await _note(hone, await _own(hone, request, of_call), data)
+    return await _note(hone, caller_of(request), await _own(hone, request, of_call), data)
 
 
 @get("/hone/v1/trajectories/{trajectory:str}", responses=response_spec(200, dict[str, Any]))
@@ -160,7 +160,10 @@ async def _addressed(hone: HoneActions, request: AnyRequest) -> str:
             "no trajectory is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a "
             "key of the trajectory."
         )
-    return await trajectory_id_at(hone, NamedTrajectory(address.trajectory, address.group))
+    run = NamedTrajectory(address.trajectory, address.group)
+    trajectory_id = await trajectory_id_at(hone, run)
+    await require_own(hone.project, caller_of(request), [trajectory_id], f"the trajectory {run}")
+    return trajectory_id
 
 
 async def _end(hone: HoneActions, trajectory_id: str, data: EndRequest | None) -> EndedTrajectory:
@@ -170,10 +173,11 @@ async def _end(hone: HoneActions, trajectory_id: str, data: EndRequest | None) -
     return EndedTrajectory(trajectory_id=trajectory_id, state=ended.state)
 
 
-async def _note(hone: HoneActions, trajectory_id: str, data: NewFeedback) -> RecordedFeedback:
+async def _note(hone: HoneActions, caller: Caller, trajectory_id: str, data: NewFeedback) -> RecordedFeedback:
     call_id = data.call_id or data.inference_id
     written = await write_feedback(
         hone,
+        caller,
         trajectory_id,
         data.about,
         data.value,
@@ -188,7 +192,7 @@ async def _note(hone: HoneActions, trajectory_id: str, data: NewFeedback) -> Rec
 async def _family(hone: HoneActions, caller: Caller, run: NamedTrajectory) -> str | None:
     """Return the owner of a trajectory's new key: the key that created it, else the caller's. Raises Forbidden."""
     try:
-        made_by = await find_owner(hone.project.store, await trajectory_id_at(hone, run))
+        [made_by] = await find_owners(hone.project.store, [await trajectory_id_at(hone, run)])
     except NotFound:
         made_by = ""
     if not caller.whose.may_name(made_by):

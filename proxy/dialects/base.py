@@ -11,6 +11,7 @@ and finally yields the parts of the recorder's `RecordedCall`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
@@ -123,7 +124,7 @@ class Choice:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
-    tool_calls: dict[int, ToolCallBuilder] = field(default_factory=dict)
+    tool_calls: ToolCallBuilders = field(default_factory=lambda: ToolCallBuilders())
     function_call: ToolCallBuilder | None = None  # the older form of a single tool call
     extras: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
@@ -167,16 +168,48 @@ class ToolCallBuilder:
         return {"id": self.id, "type": self.type, "function": self.function()}
 
 
-def add_deltas(calls: dict[int, ToolCallBuilder], parts: list[Body]) -> list[Body]:
+class ToolCallBuilders(dict[int, ToolCallBuilder]):
+    """The tool calls of a choice, by an index of their own.
+
+    Some providers number all parallel calls 0, or give no number. So a part with a name and another id than the call of
+    its number begins a call, which gets the next free index; later parts of that number continue it.
+    """
+
+    __slots__ = ("_current",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._current: dict[int, int] = {}  # the engine's number → the index of its newest call
+
+    def place(self, part: Body, at: int, *, streamed: bool) -> int:
+        """Return the index of a part's call, and write it into the part if it differs from the engine's number.
+
+        `at`: the part's place among those that came together, for a part without a number. A streamed part always gets
+        an index: clients need it. Raises TypeError or AttributeError for a malformed part.
+        """
+        number = part.get("index", at)
+        if type(number) is not int or number < 0:
+            raise TypeError(f"{number!r:.60} is not an index of a tool call")
+        index = self._current.get(number)
+        if index is None or self._begins_another(index, part):
+            index = self._current[number] = number if number not in self else max(self) + 1
+        if index != number or (streamed and "index" not in part):
+            part["index"] = index
+        return index
+
+    def _begins_another(self, index: int, part: Body) -> bool:
+        known, given = self[index].id, part.get("id")
+        return bool(known and given and given != known and (part.get("function") or {}).get("name"))
+
+
+def add_deltas(calls: ToolCallBuilders, parts: list[Body], *, streamed: bool = True) -> list[Body]:
     """Add a delta's parts to `calls`, and return them merged to one part per call, in the calls' order.
 
     Raises TypeError or AttributeError for malformed parts.
     """
     joined: dict[int, Body] = {}
     for at, part in enumerate(parts):
-        index = part.get("index", at)
-        if type(index) is not int or index < 0:
-            raise TypeError(f"{index!r:.60} is not an index of a tool call")
+        index = calls.place(part, at, streamed=streamed)
         calls.setdefault(index, ToolCallBuilder()).add(part)
         known = joined.get(index)
         joined[index] = part if known is None else _joined(known, part)
@@ -190,6 +223,70 @@ def _joined(part: Body, more: Body) -> Body:
     joined = {name: text for name, text in texts.items() if text or one.get(name) is not None}
     added = {name: value for name, value in more.items() if part.get(name) is None}
     return {**part, **added, "function": {**other, **one, **joined}}
+
+
+class CallSequence:
+    """Puts the parts of parallel tool calls into an order in which no call begins before the one before it is complete.
+
+    For formats that send one call at a time. A call is complete if its arguments are a JSON object. Until then the
+    parts of later calls wait; at the end `rest` returns them.
+    """
+
+    __slots__ = ("_arguments", "_open", "_over", "_waiting")
+
+    def __init__(self) -> None:
+        self._open: int | None = None
+        self._arguments: list[str] = []  # of the open call
+        self._over: set[int] = set()
+        self._waiting: dict[int, list[Body]] = {}  # by index, in the order in which they began
+
+    def add(self, part: Body) -> list[Body]:
+        """Return the parts to send now. A part of a call that is over is returned too: the format refuses it."""
+        index = part["index"]
+        if index in self._over:
+            return [part]
+        if index in self._waiting:
+            self._waiting[index].append(part)
+            return []
+        if self._open is not None and index != self._open and not is_json_object("".join(self._arguments)):
+            self._waiting[index] = [part]
+            return []
+        return [*self._send(index, [part]), *self._next()]
+
+    def rest(self) -> list[Body]:
+        """Return the parts that still wait."""
+        waiting, self._waiting = self._waiting, {}
+        return [part for parts in waiting.values() for part in parts]
+
+    def _next(self) -> list[Body]:
+        """The parts of the calls that need not wait any more."""
+        sent: list[Body] = []
+        while self._waiting and is_json_object("".join(self._arguments)):
+            index = next(iter(self._waiting))
+            sent += self._send(index, self._waiting.pop(index))
+        return sent
+
+    def _send(self, index: int, parts: list[Body]) -> list[Body]:
+        if index != self._open:
+            if self._open is not None:
+                self._over.add(self._open)
+            self._open, self._arguments = index, []
+        self._arguments += [(part.get("function") or {}).get("arguments") or "" for part in parts]
+        return parts
+
+
+def is_json_object(text: str) -> bool:
+    """Whether a model's arguments are a JSON object, which can be followed by nothing but white space."""
+    if not text.rstrip().endswith("}"):
+        return False  # cheap, since it is asked for while arguments grow
+    try:
+        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def require_call_start(part: Mapping[str, Any]) -> tuple[str, str]:

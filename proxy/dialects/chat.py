@@ -136,6 +136,8 @@ class OpenAIErrors:
         return sse.encode_event(self.error_body(error)) + sse.encode_event(sse.DONE)
 
 
+SEALED = "redacted_thinking"  # another vendor's reasoning
+_NOT_SHOWN = (SEALED, "file", "input_file")
 BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart from the rest of the body
 
 
@@ -227,6 +229,21 @@ def _check_message(message: object, where: str, rules: DialectRules) -> None:
         raise BadRequest(f"{where}.tool_calls must be a list of tool calls.", param=f"{where}.tool_calls")
 
 
+def _without_files(message: Body, dropped: list[str]) -> Body:
+    """A message with a text in place of each file, and without sealed reasoning: the engine refuses both."""
+    content = message.get("content")
+    if not isinstance(content, list) or not any(_kind_of(part) in _NOT_SHOWN for part in content):
+        return message
+    dropped += [SEALED for part in content if _kind_of(part) == SEALED]
+    kept = [part for part in content if _kind_of(part) != SEALED]
+    shown = [engine_fields.file_part(part, dropped) if _kind_of(part) in _NOT_SHOWN else part for part in kept]
+    return message | {"content": shown}
+
+
+def _kind_of(part: object) -> object:
+    return part.get("type") if isinstance(part, dict) else None
+
+
 def _are_tool_calls(calls: object) -> bool:
     return isinstance(calls, list) and all(
         isinstance(call, dict) and isinstance(call.get("function", {}), dict) for call in calls
@@ -242,16 +259,19 @@ class ChatDialect(OpenAIErrors):
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ChatReader:
         """Return a reader of the request. Raises BadRequest."""
-        fields = engine_fields.load_body(body)
+        dropped: list[str] = []
+        fields = engine_fields.load_body(body, dropped)
         try:
             check_request(fields, rules)
-            translated = in_chat.translate_request(fields)
+            shown = [_without_files(message, dropped) for message in fields["messages"]]
+            translated = in_chat.translate_request(fields | {"messages": shown})
         except RecursionError as e:
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in BLOBS}
         chat = translated.fields
         request = recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        return ChatReader(replace(request, left_out_tools=translated.dropped), chat, rules, translated.custom)
+        request = replace(request, left_out_tools=translated.dropped, left_out_items=tuple(dropped))
+        return ChatReader(request, chat, rules, translated.custom)
 
 
 class ChatReader(ParsedChatRequest):

@@ -120,7 +120,7 @@ class ChatRecord:
         logprobs = given.get("logprobs")
         if logprobs:
             choice.logprobs += _logprobs(logprobs)
-        _add_delta(choice, delta)
+        _add_delta(choice, delta, streamed="delta" in given)
         if not self.begun:  # an answer without ids
             self.begun = _says_something(choice)
         finish = given.get("finish_reason")
@@ -196,7 +196,7 @@ def _no_completion(data: bytes, why: Exception) -> EngineFailed:
     )
 
 
-def _add_delta(choice: Choice, delta: Body) -> None:
+def _add_delta(choice: Choice, delta: Body, *, streamed: bool) -> None:
     """Add a delta, or a whole message. Several parts of one tool call in it are merged."""
     for name, value in delta.items():
         if not value:
@@ -204,7 +204,7 @@ def _add_delta(choice: Choice, delta: Body) -> None:
         if name == "content":
             choice.content.append(_text(value))
         elif name == "tool_calls":
-            delta[name] = add_deltas(choice.tool_calls, value)
+            delta[name] = add_deltas(choice.tool_calls, value, streamed=streamed)
         elif name in ("reasoning", "reasoning_content"):
             choice.reasoning.append(_text(value))
         elif name == "refusal":

@@ -8,6 +8,7 @@ storage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -36,7 +37,8 @@ class CompletionsDialect(OpenAIErrors):
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CompletionsReader:
         """Return a reader of the request. Raises BadRequest."""
-        fields = engine_fields.load_body(body)
+        dropped: list[str] = []
+        fields = engine_fields.load_body(body, dropped)
         _check(fields)
         prompt = _prompt(fields.get("prompt"))
         rest = {name: value for name, value in fields.items() if name not in _BLOBS}
@@ -46,7 +48,7 @@ class CompletionsDialect(OpenAIErrors):
         request = chat_fields.recorded_request(
             recorded, rest, body, headers, rules, dialect=self.name, endpoint=self.path
         )
-        return CompletionsReader(request, fields, prompt, rules)
+        return CompletionsReader(replace(request, left_out_items=tuple(dropped)), fields, prompt, rules)
 
 
 def prompt_message(prompt: Prompt) -> Message:

@@ -10,6 +10,8 @@ so it refuses a body that it could not write again.
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -114,17 +116,49 @@ _TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object",
 _EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "video_embeds")
 
 
-def load_body(body: bytes) -> Body:
-    """Return a request's body as an object. Raises BadRequest."""
+HALF_CHARACTER: Final = "half_character"  # what is reported of halves of a character in a request's text
+# Limits of a body that is mended, so that the work stays below 50 ms; above them, half a character is refused.
+_MENDED_BYTES: Final = 2**20
+_MENDED_HALVES: Final = 10_000
+_MENDED_VALUES: Final = 50_000
+
+
+def load_body(body: bytes, dropped: list[str] | None = None) -> Body:
+    """Return a request's body as an object. Raises BadRequest.
+
+    Clients cut texts by UTF-16 units: half of an emoji is replaced by U+FFFD, and reported in `dropped`.
+    """
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as e:
-        raise BadRequest(f"the body is not JSON: {e}.", code="invalid_json") from e
+        fields = _load_mended(body)
+        if fields is None:
+            raise BadRequest(f"the body is not JSON: {e}.", code="invalid_json") from e
+        if dropped is not None:
+            dropped.append(HALF_CHARACTER)
     if not isinstance(fields, dict):
         raise BadRequest('the body is JSON, but not an object: send {"model": …}.', code="invalid_type")
     if not is_writable(fields, body):
         raise too_deep_error()
     return fields
+
+
+def _load_mended(body: bytes) -> object | None:
+    """The body without halves of characters; None if it is not JSON for another reason. The work is bounded."""
+    halves = sum(body.count(mark) for mark in (rb"\ud", rb"\uD", b"\xed"))
+    if not 0 < halves <= _MENDED_HALVES or len(body) > _MENDED_BYTES:
+        return None
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MENDED_VALUES:
+        return None
+    try:  # unlike orjson, json reads halves
+        text = json.dumps(json.loads(body.decode("utf-8", "surrogatepass")), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+    try:
+        mended: object = orjson.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+    except orjson.JSONDecodeError:  # NaN, for example
+        return None
+    return mended
 
 
 def dump_body(body: Body) -> bytes:
@@ -245,6 +279,32 @@ def _distorting(body: Body, rules: DialectRules) -> list[str]:
     if rules.defaults == "engine" and any(body.get(name) is None for name in NEUTRAL):
         bends.append("engine_defaults")  # the model's defaults are unknown
     return bends
+
+
+def file_part(part: Body, dropped: list[str]) -> Body:
+    """Return a text part in place of a part that no model here can be shown: a file's text, or that it was omitted.
+
+    `part`: OpenAI's, of chat (`file`) or responses (`input_file`). What is omitted is reported in `dropped`.
+    """
+    file = part.get("file") if isinstance(part.get("file"), dict) else part
+    name, data = (file.get(key) if isinstance(file, dict) else None for key in ("filename", "file_data"))
+    text = _text_of_data(data) if isinstance(data, str) else None
+    if text is not None:
+        return {"type": "text", "text": "\n".join([name, text] if isinstance(name, str) and name else [text])}
+    dropped.append(part["type"][:60])
+    about = f": {name[:200]}" if isinstance(name, str) and name else ""
+    return {"type": "text", "text": f"[{part['type'].removeprefix('input_')[:60]} omitted{about}]"}
+
+
+def _text_of_data(data: str) -> str | None:
+    """The text in a data: URL of a text file; None for anything else."""
+    head, _, encoded = data.partition(",")
+    if not head.startswith("data:text/") or not head.endswith(";base64"):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return None
 
 
 def check_media(content: object, rules: DialectRules, where: str) -> None:

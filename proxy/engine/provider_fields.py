@@ -9,7 +9,9 @@ field of a client's body is passed only if it is listed here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Final
 
 from proxy.dialects.engine_fields import NEUTRAL
@@ -59,12 +61,17 @@ PASSED: Final = frozenset(
         "repetition_penalty",
     }
 )
+# Ids of tool calls: OpenAI takes 40 characters, Anthropic these ones, Mistral exactly nine letters and digits.
+_IDS: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_STRICT_IDS: Final = re.compile(r"[A-Za-z0-9]{9}")
+_STRICT_PROVIDERS: Final = ("mistral/", "codestral/")
+_THOUGHT: Final = "__thought__"
 # Fields for Hone, and fields without effect on an answer of text. `metadata` is an argument of LiteLLM itself.
 _NOT_SENT: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
 
 
-def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> Body:
-    """Return LiteLLM's arguments for a body that was made for the engine.
+def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool, model: str = "") -> Body:
+    """Return LiteLLM's arguments for a body that was made for the engine. `model`: LiteLLM's name of the model.
 
     Fields that Hone wrote into that body (neutral values, ids, logprobs) are not passed, only the client's. A field
     that no provider takes is refused, or dropped with `drop`. Raises BadRequest.
@@ -79,7 +86,8 @@ def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> B
         for name, value in body.items()
         if name in PASSED and value is not None and not _is_ours(name, value, sent)
     }
-    arguments["messages"] = [_message(message) for message in arguments.get("messages", ())]
+    ids = _STRICT_IDS if model.startswith(_STRICT_PROVIDERS) else _IDS
+    arguments["messages"] = [_message(message, ids) for message in arguments.get("messages", ())]
     if request.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return arguments
@@ -109,10 +117,27 @@ def _wants_logprobs(sent: Mapping[str, Any]) -> bool:
     return bool(sent.get("logprobs")) or any("logprobs" in str(part) for part in sent.get("include") or ())
 
 
-def _message(message: Body) -> Body:
-    """A message without fields of engines' own answers that other providers may refuse."""
+def _message(message: Body, ids: re.Pattern[str]) -> Body:
+    """A message without fields of engines' own answers, and with ids of tool calls, that other providers may refuse."""
     plain_fields = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
+    if "tool_call_id" in plain_fields:
+        plain_fields["tool_call_id"] = _fitting_id(plain_fields["tool_call_id"], ids)
+    if plain_fields.get("tool_calls"):
+        plain_fields["tool_calls"] = [
+            call | {"id": _fitting_id(call["id"], ids)} if call.get("id") else call
+            for call in plain_fields["tool_calls"]
+        ]
     return plain_fields if "content" in plain_fields else plain_fields | {"content": None}
+
+
+def _fitting_id(given: object, ids: re.Pattern[str]) -> object:
+    """An id that the provider takes, always the same for the same id: an engine's ids are too long for most.
+
+    LiteLLM keeps a model's thought in some ids, and reads it there: those stay.
+    """
+    if not isinstance(given, str) or ids.fullmatch(given) or _THOUGHT in given:
+        return given
+    return blake2b(given.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()[:9]
 
 
 # --- the answer

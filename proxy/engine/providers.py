@@ -96,7 +96,9 @@ class Provider:
     async def send(self, body: bytes, request: RecordedRequest) -> ProviderReply:
         """Send a body that was made for the engine; return when an answer begins. Raises CallerError, EngineFailed."""
         litellm = await asyncio.to_thread(litellm_edge.load_litellm)
-        arguments = provider_fields.provider_arguments(orjson.loads(body), request, drop=self._settings.drop_params)
+        arguments = provider_fields.provider_arguments(
+            orjson.loads(body), request, drop=self._settings.drop_params, model=self.model
+        )
         try:
             answer = await litellm.acompletion(
                 **self._settings.params | arguments,

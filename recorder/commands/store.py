@@ -148,7 +148,11 @@ def keys() -> None:
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", multiple=True, default=("infer",), help="infer [default], feedback, read, eval, admin."
+    "--scope",
+    "scopes",
+    multiple=True,
+    default=("infer",),
+    help="infer [default], feedback, feedback-all, read, eval, admin.",
 )
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until the key ends [never].")
 @click.option(
@@ -165,11 +169,12 @@ def create(
     With --secret-file the secret is one that was made elsewhere (`hone_` and at least 32 random characters), so that a
     deployment can also give it to agents. It is not printed, and repeating the command changes nothing.
     """
-    from recorder.registry.keys import Scope, create_key
+    from recorder.registry.keys import check_scopes, create_key
 
-    unknown = [scope for scope in scopes if scope not in set(Scope)]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(Scope)}", param_hint="--scope")
+    try:
+        check_scopes(scopes)
+    except ValueError as e:
+        raise click.BadParameter(str(e), param_hint="--scope") from e
     expires_at = None if days is None else time.time() + days * 86400
     if secret_file is not None:
         _adopt(context, name, scopes, secret_file.read().strip(), expires_at)

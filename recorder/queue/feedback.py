@@ -28,6 +28,7 @@ from recorder.store.sql import now
 
 PREFERENCE: Final = "preference"  # on the better of two attempts; tags: `loser` and `group` (ids)
 TIE: Final = "tie"  # on one of two equally good trajectories; tags: `other` and `group` (ids)
+COMPARED_WITH: Final = ("loser", "other")  # tags of a choice with the id of the other trajectory
 SCORE: Final = "score"  # a person's score of a trajectory, 0 to 1
 BY_PERSON: Final = "person"  # the suffix of a part that a person's choice gave: `ruler.person`
 RESERVED: Final = frozenset({"comment", "demonstration"})  # names whose value is text

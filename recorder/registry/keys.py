@@ -36,10 +36,16 @@ class Scope(StrEnum):
     """What a key may do."""
 
     INFER = "infer"  # call models
-    FEEDBACK = "feedback"  # end trajectories and give feedback
+    FEEDBACK = "feedback"  # end trajectories of its own family and give feedback on them
+    FEEDBACK_ALL = "feedback-all"  # the same for all trajectories: a backend's key, a reviewer's
     READ = "read"  # read transcripts, exports, the ledger
     EVAL = "eval"  # request a version by name, mark trajectories as val or eval
     ADMIN = "admin"  # everything, and move versions and keys
+
+
+def grants(scopes: Collection[Scope], scope: Scope) -> bool:
+    """Whether these scopes include one: admin includes all, and `feedback-all` includes `feedback`."""
+    return scope in scopes or Scope.ADMIN in scopes or (scope is Scope.FEEDBACK and Scope.FEEDBACK_ALL in scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,8 @@ class KeyView:
     revoked_by: str | None
 
     def may(self, scope: Scope) -> bool:
-        """Whether the key has a scope; admin includes all."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        """Whether the key has a scope, or one that includes it."""
+        return grants(self.scopes, scope)
 
 
 async def create_key(
@@ -80,9 +86,10 @@ async def create_key(
 ) -> tuple[KeyView, str]:
     """Create a key, of a new family or of an existing one. `by`: the creator.
 
-    Returns the key and its secret, which is not stored. Raises ValueError for an unknown scope.
+    Returns the key and its secret, which is not stored. Raises ValueError for an unknown scope, and for `feedback`
+    without `infer`.
     """
-    fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
+    fields = {"name": name, "scopes": sorted(check_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
     async with project.store.write() as conn:
         return await _insert(conn, project.id, _secret(), **fields, expires_at=expires_at, family=family)
 
@@ -102,7 +109,7 @@ async def adopt_key(
     """
     if not secret.startswith(PREFIX) or len(secret) < _LEAST_CHARS or not secret.isprintable() or " " in secret:
         raise ValueError(f"a key is {PREFIX!r} and at least {_LEAST_CHARS - len(PREFIX)} random characters")
-    wanted = _scopes(scopes)
+    wanted = check_scopes(scopes)
     async with project.store.write() as conn:
         row = (await conn.execute(select(keys).where(keys.c.hash == _hash(secret)))).first()
         if row is None:
@@ -146,12 +153,19 @@ async def _insert(conn: AsyncConnection, project_id: str, secret: str, **fields:
     return _view((await conn.execute(made)).one()), secret
 
 
-def _scopes(scopes: Collection[str]) -> frozenset[Scope]:
+def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
+    """Return a key's scopes. Raises ValueError for an unknown one, for none, and for `feedback` without `infer`."""
     unknown = set(scopes) - set(Scope)
     if unknown or not scopes:
         wrong = f"unknown: {', '.join(sorted(unknown))}" if unknown else "none was given"
         raise ValueError(f"a key needs scopes from {', '.join(Scope)} ({wrong})")
-    return frozenset(map(Scope, scopes))
+    known = frozenset(map(Scope, scopes))
+    if Scope.FEEDBACK in known and not grants(known, Scope.INFER):
+        raise ValueError(
+            "a key with the scope feedback gives feedback on its own trajectories, and without infer it has none: give "
+            "it the scope infer too, or, for a backend or a reviewer, feedback-all in place of feedback"
+        )
+    return known
 
 
 async def verify_secret(store: Store, secret: str) -> KeyView | None:

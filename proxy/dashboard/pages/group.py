@@ -12,7 +12,7 @@ from urllib.parse import quote
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.api.actions import caller_id
+from proxy.api.actions import caller_id, require_own
 from proxy.api.route_parts import AnyRequest, Id, caller_of
 from proxy.dashboard import forms
 from proxy.dashboard.page_budget import PageFit, fit_comparison
@@ -123,6 +123,8 @@ async def note_preference(context: ForPages, request: AnyRequest, group: Id) -> 
         raise BadRequest(
             "the form has no preference: choose a better and a worse attempt, or rank at least two attempts."
         )
+    compared = sorted({id_ for pair in pairs for id_ in pair})
+    await require_own(context.hone.project, caller_of(request), compared, f"an attempt of the group {group_id}")
     comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
     try:
         await feedback.write_preferences(

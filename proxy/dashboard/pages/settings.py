@@ -33,7 +33,8 @@ MAX_DAYS: Final = 3650.0
 # What each scope allows, as the form shows it.
 SCOPES: Final = (
     (Scope.INFER, "call models"),
-    (Scope.FEEDBACK, "close trajectories and give feedback"),
+    (Scope.FEEDBACK, "close its own trajectories and give feedback on them (with infer)"),
+    (Scope.FEEDBACK_ALL, "close all trajectories and give feedback on them"),
     (Scope.READ, "read trajectories, exports, the ledger and these pages"),
     (Scope.EVAL, "request a version by name, mark trajectories as val or eval"),
     (Scope.ADMIN, "everything, including changes of versions and keys"),

@@ -292,7 +292,7 @@ async def give_feedback(context: ForPages, request: AnyRequest, trajectory: Name
     for name, content, note in given:
         tags = {"by": actions.caller_id(caller_of(request))}
         await actions.write_feedback(
-            context.hone, trajectory_id, name, content, comment=note, call_id=call_id, tags=tags
+            context.hone, caller_of(request), trajectory_id, name, content, comment=note, call_id=call_id, tags=tags
         )
     return forms.back_to(f"{_path(trajectory_id)}#feedback")
 

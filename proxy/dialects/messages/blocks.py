@@ -2,7 +2,8 @@
 
 Owns: the translation of `system` and `messages`, as pure functions. The prompt equals that of the engine's own
 `/v1/messages`, and blocks that a client sends back become the recorded message again. Blocks that no chat template can
-render (documents, search results, files) are refused by name, not dropped silently. Refuses: the rest of a request
+render (a PDF, a stored file, sealed reasoning) are dropped and reported, with a short text in their place: they stay in
+a client's history, and a refusal would fail every later request. Refuses: the rest of a request
 (`fields.py`) and streams (`stream_events.py`).
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.base import require_call_start
+from proxy.dialects.base import is_json_object, require_call_start
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 
@@ -25,6 +26,10 @@ Body = dict[str, Any]
 BILLING_HEADER: Final = "x-anthropic-billing-header"
 # The key, from Anthropic's documentation, under which clients wrap text that is not a JSON object.
 INVALID_JSON: Final = "INVALID_JSON"
+_COUNTED: Final = frozenset(
+    {"text", "image", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference"}
+)  # blocks that the engine's own route reads
+_WITH_TEXT: Final = ("document", "search_result", "compaction")  # blocks whose content may be text
 TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
 _CACHE_KEYS: Final[Mapping[str, str]] = {
     "cached_tokens": "cache_read_input_tokens",
@@ -47,12 +52,22 @@ def parse_messages(system: object, messages: list[Any], dropped: table.DroppedTo
     return form
 
 
-def drop_server_blocks(message: object) -> object:
-    """Return a message without the blocks of tools that Anthropic's servers ran."""
+def countable_message(message: object) -> object:
+    """Return a message whose blocks the engine can count: without those of tools that Anthropic's servers ran, and with
+    texts for those that are not shown otherwise.
+    """
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(content, list):
         return message
-    return message | {"content": [block for block in content if not _is_foreign(block)]}
+    return message | {"content": [_countable(block) for block in content if not _is_foreign(block)]}
+
+
+def _countable(block: object) -> object:
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return block
+    if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+        return block | {"content": [_countable(part) for part in block["content"]]}
+    return block if block["type"] in _COUNTED else {"type": "text", "text": _text_of(block, "messages", [])}
 
 
 def _is_foreign(block: object) -> bool:
@@ -108,18 +123,6 @@ def thinking_signature(thinking: str) -> str:
     return blake2b(thinking.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def is_json_object(text: str) -> bool:
-    """Whether a model's arguments are valid for `input`."""
-    try:
-        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 # --- requests
 
 
@@ -138,12 +141,12 @@ def _messages(message: object, where: str, dropped: table.DroppedTool) -> Iterat
         blocks = list(enumerate(_blocks(content, f"{where}.content")))
         own_blocks = [(at, block) for at, block in blocks if not _is_foreign(block)]
         dropped.items += [block["type"] for _, block in blocks if _is_foreign(block)]
-        yield from _read_blocks(built, own_blocks, f"{where}.content")
+        yield from _read_blocks(built, own_blocks, f"{where}.content", dropped.items)
         if role != "user" or "content" in built:
             yield built
 
 
-def _read_blocks(message: Body, blocks: list[tuple[int, Body]], where: str) -> Iterator[Body]:
+def _read_blocks(message: Body, blocks: list[tuple[int, Body]], where: str, dropped: list[str]) -> Iterator[Body]:
     """Add the blocks, each with its place, to `message`; yields the messages that go before it."""
     parts: list[Body] = []
     thoughts: list[str] = []
@@ -153,17 +156,19 @@ def _read_blocks(message: Body, blocks: list[tuple[int, Body]], where: str) -> I
         if kind == "text":
             parts += _text_part(block, here)
         elif kind == "image":
-            parts.append(_image(block, here))
+            parts.append(_image(block, here, dropped))
         elif kind == "thinking":
             thoughts.append(_string(block, "thinking", here))
         elif kind == "tool_use":
             calls.append(_tool_call(block, here))
         elif kind == "tool_result" and message["role"] == "user":
-            yield from _tool_result(block, here)
+            yield from _tool_result(block, here, dropped)
         elif kind == "tool_result":
             parts.append({"type": "text", "text": f"Tool result: {block.get('content') or ''}"})
-        elif kind not in ("redacted_thinking", "tool_reference"):  # no template can render either
-            raise _unreadable(kind, here)
+        elif kind == "redacted_thinking":  # another vendor's, sealed
+            dropped.append(kind)
+        elif kind != "tool_reference":  # no template can render it
+            parts.append({"type": "text", "text": _text_of(block, here, dropped)})
     if thoughts:
         message["reasoning"] = "".join(thoughts)
     if calls:
@@ -194,7 +199,37 @@ def _text_part(block: Body, where: str) -> list[Body]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def _image(block: Body, where: str) -> Body:
+def _text_of(block: Body, where: str, dropped: list[str]) -> str:
+    """The text of a document, a search result or a compacted history; of any other block that it was omitted."""
+    kind, title = block["type"], block.get("title")
+    texts = [title] if isinstance(title, str) and title else []
+    content = block.get("content")
+    if kind == "document":
+        source = block.get("source")
+        form = source.get("type") if isinstance(source, dict) else None
+        content = source.get({"text": "data", "content": "content"}.get(str(form), "")) if source else None
+    if isinstance(content, str) and kind in _WITH_TEXT:
+        return "\n".join([*texts, content])
+    if isinstance(content, list) and kind in _WITH_TEXT:
+        parts = _blocks(content, f"{where}.content")
+        return "\n".join([*texts, *(_inner_text(part, f"{where}.content", dropped) for part in parts)])
+    dropped.append(kind)
+    return _omitted(kind, *texts)
+
+
+def _inner_text(part: Body, where: str, dropped: list[str]) -> str:
+    if part["type"] == "text":
+        return _string(part, "text", where)
+    dropped.append(part["type"])
+    return _omitted(part["type"])
+
+
+def _omitted(kind: str, *about: str) -> str:
+    """What the model reads in place of a block that it cannot be shown."""
+    return f"[{kind[:60]} omitted{''.join(f': {text[:200]}' for text in about)}]"
+
+
+def _image(block: Body, where: str, dropped: list[str]) -> Body:
     source = block.get("source")
     kind = source.get("type") if isinstance(source, dict) else None
     if isinstance(source, dict) and kind == "url":
@@ -202,6 +237,9 @@ def _image(block: Body, where: str) -> Body:
     elif isinstance(source, dict) and kind == "base64":
         media_type = source.get("media_type") or "image/jpeg"
         url = f"data:{media_type};base64,{_string(source, 'data', f'{where}.source')}"
+    elif isinstance(kind, str):  # a file that another vendor stores
+        dropped.append("image")
+        return {"type": "text", "text": _omitted("image")}
     else:
         raise BadRequest(
             f"{where}.source must have the type 'base64' or 'url': Hone stores no files.", param=f"{where}.source"
@@ -225,7 +263,7 @@ def _written(given: Body) -> str:
     return json.dumps(given)
 
 
-def _tool_result(block: Body, where: str) -> Iterator[Body]:
+def _tool_result(block: Body, where: str, dropped: list[str]) -> Iterator[Body]:
     call_id, content = _string(block, "tool_use_id", where), block.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else None
     parts = _blocks([] if content is None else content, f"{where}.content") if parts is None else parts
@@ -234,12 +272,14 @@ def _tool_result(block: Body, where: str) -> Iterator[Body]:
         here, kind = f"{where}.content[{at}]", part["type"]
         if kind == "text":
             texts.append(_string(part, "text", here))
+        elif kind == "image" and (image := _image(part, here, dropped))["type"] == "text":
+            texts.append(image["text"])
         elif kind == "image":
-            images.append(_image(part, here))
+            images.append(image)
         elif kind == "tool_reference":
             references.append({"type": kind, "name": part.get("tool_name") or _string(part, "name", here)})
         else:
-            raise _unreadable(kind, here)
+            texts.append(_text_of(part, here, dropped))
     result: Body = {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
     if block.get("is_error") is True:
         result["is_error"] = True  # no template renders it, but judges read it

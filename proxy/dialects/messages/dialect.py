@@ -50,10 +50,10 @@ class MessagesDialect:
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> MessagesReader:
         """Return a reader of the request. Raises BadRequest."""
-        fields = engine_fields.load_body(body)
+        dropped = DroppedTool()
+        fields = engine_fields.load_body(body, dropped.items)
         engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)
-        dropped = DroppedTool()
         try:
             _check_media(fields, rules)
             chat = to_chat(fields, dropped)
@@ -81,7 +81,21 @@ def _check_media(fields: Body, rules: DialectRules) -> None:
     messages = fields.get("messages")
     for at, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict):
-            engine_fields.check_media(message.get("content"), rules, f"messages[{at}].content")
+            engine_fields.check_media(_shown(message.get("content")), rules, f"messages[{at}].content")
+
+
+def _shown(content: object) -> object:
+    """A content with None in place of each document: nobody fetches those."""
+    if not isinstance(content, list):
+        return content
+    return [
+        None
+        if isinstance(block, dict) and block.get("type") == "document"
+        else block | {"content": _shown(block["content"])}
+        if isinstance(block, dict) and block.get("type") == "tool_result" and "content" in block
+        else block
+        for block in content
+    ]
 
 
 class MessagesReader(ParsedChatRequest):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
-from proxy.dialects.messages.blocks import TOOL_CHANGES, drop_server_blocks, parse_messages
+from proxy.dialects.messages.blocks import TOOL_CHANGES, countable_message, parse_messages
 from proxy.dialects.tool_types import schemas, table
 from proxy.errors import BadRequest
 
@@ -71,7 +71,7 @@ def count_tokens_body(fields: Body) -> Body:
     if isinstance(tools, list) and not all(isinstance(t, dict) and "input_schema" in t for t in tools):
         fields = fields | {"tools": [_with_schema(tool) for tool in _listed(tools, table.DroppedTool())]}
     if isinstance(messages, list):
-        fields = fields | {"messages": [drop_server_blocks(message) for message in messages]}
+        fields = fields | {"messages": [countable_message(message) for message in messages]}
     return fields
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
-from proxy.dialects.base import require_call_start, require_continuation
-from proxy.dialects.messages.blocks import is_json_object, render_stop, render_usage, thinking_signature
+from proxy.dialects.base import CallSequence, is_json_object, require_call_start, require_continuation
+from proxy.dialects.messages.blocks import render_stop, render_usage, thinking_signature
 
 Body = dict[str, Any]
 
@@ -27,7 +27,18 @@ def encode_event(name: str, **fields: Any) -> bytes:
 class MessageEvents:
     """The events of one message. `begin`, then `add` for each delta, then `end`."""
 
-    __slots__ = ("_arguments", "_buffered", "_index", "_kind", "_pieces", "_texts", "_tool", "_tools", "begun")
+    __slots__ = (
+        "_arguments",
+        "_buffered",
+        "_calls",
+        "_index",
+        "_kind",
+        "_pieces",
+        "_texts",
+        "_tool",
+        "_tools",
+        "begun",
+    )
 
     def __init__(self) -> None:
         self.begun = False
@@ -37,6 +48,7 @@ class MessageEvents:
         self._pieces: list[str] = []  # of the open text or thinking block
         self._tool: int | None = None  # the open tool call, as the engine numbers them
         self._tools: set[int] = set()
+        self._calls = CallSequence()
         self._arguments: list[str] = []  # of the last tool call
         self._buffered: list[tuple[Literal["text", "thinking"], str]] = []  # received while a tool call was open
 
@@ -62,12 +74,13 @@ class MessageEvents:
             events.append(self._thinking(reasoning))
         if content := delta.get("content"):
             events.append(self._text(content))
-        events += [self._tool_part(part) for part in delta.get("tool_calls") or ()]
+        for part in delta.get("tool_calls") or ():
+            events += [self._tool_part(ready) for ready in self._calls.add(part)]
         return b"".join(events)
 
     def end(self, finish: str | None, matched: object, usage: Body | None) -> bytes:
         """Return the last events: the end of the open block, and of the message with its reason."""
-        events = self._close()
+        events = b"".join(self._tool_part(part) for part in self._calls.rest()) + self._close()
         complete = bool(self._tools) and is_json_object("".join(self._arguments))
         reason, sequence = render_stop(finish, matched, bool(self._tools), complete)
         delta = {"stop_reason": reason, "stop_sequence": sequence}

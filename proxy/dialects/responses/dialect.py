@@ -56,9 +56,10 @@ class ResponsesDialect:
         """Return a reader of the request; one that `refers_to` earlier answers still needs `resolve`. Raises
         BadRequest.
         """
-        fields = engine_fields.load_body(body)
+        dropped: list[str] = []
+        fields = engine_fields.load_body(body, dropped)
         responses_fields.check_request(fields)
-        return ResponsesReader(fields, body, headers, rules)
+        return ResponsesReader(fields, body, headers, rules, dropped)
 
     def error_body(self, error: CallerError) -> bytes:
         """Return an error as OpenAI's error object."""
@@ -73,8 +74,16 @@ class ResponsesDialect:
 class ResponsesReader(ParsedChatRequest):
     """One request of the Responses API."""
 
-    def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> None:
+    def __init__(
+        self,
+        fields: Body,
+        body: bytes,
+        headers: Mapping[bytes, bytes],
+        rules: DialectRules,
+        dropped: Sequence[str] = (),
+    ) -> None:
         self._fields = fields
+        self._dropped = dropped  # parts of the body that are gone already
         self._body = body
         self._headers = headers
         self._rules = rules
@@ -101,7 +110,8 @@ class ResponsesReader(ParsedChatRequest):
         fields = self._fields
         items = responses_input.resolve_references(fields["input"], {id_: e.items for id_, e in earlier.items()})
         before = earlier[self.previous] if self.previous else EarlierAnswer((), ())
-        extras = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
+        loaded: list[tuple[str, object]] = [(f"tools of {self.previous}", tool) for tool in before.loaded]
+        extras = responses_input.ItemExtras(tools=loaded, dropped=list(self._dropped))
         extras.note_calls(list(before.items))
         messages = [
             *responses_fields.system_message(fields),

@@ -173,9 +173,12 @@ class _MessageBuilder:
 def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, extras: ItemExtras) -> None:
     kind = _type_of(item)
     if kind == "message":
-        _take_message(turns, item, where, rules)
+        _take_message(turns, item, where, rules, extras.dropped)
     elif kind == "reasoning":
-        turns.text("reasoning", _reasoning(item, where), item)
+        if item.get("encrypted_content"):  # another vendor's, sealed
+            extras.dropped.append(kind)
+        if (text := _reasoning(item, where)) or not item.get("encrypted_content"):
+            turns.text("reasoning", text, item)
     elif not isinstance(kind, str):
         raise _unknown(kind, where)
     else:
@@ -190,22 +193,22 @@ def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: Dial
     elif tool_items.is_call(kind):
         turns.call(tool_items.parse_call(item, where), item)
     elif output := tool_items.parse_output(item, extras.call_ids, where):
-        content = _parts(output[1], f"{where}.output", rules)
+        content = _parts(output[1], f"{where}.output", rules, extras.dropped)
         turns.other({"role": "tool", "tool_call_id": output[0], "content": content})
-    elif kind != "additional_tools":
-        raise _unknown(kind, where)
+    elif kind != "additional_tools":  # a compacted history, or of a kind that is not known
+        extras.dropped.append(kind[:60])
 
 
 def _unknown(kind: object, where: str) -> BadRequest:
     return BadRequest(
-        f"{where} is an item of the type {kind!r:.60}: Hone serves message and reasoning items, tool calls with their "
-        "outputs, and references to items of an earlier answer.",
+        f"{where} is an item without a type ({kind!r:.60}): give a message, reasoning, a tool call, its output, or a "
+        "reference to an item of an earlier answer.",
         param=where,
         code="unsupported_value",
     )
 
 
-def _take_message(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules) -> None:
+def _take_message(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, dropped: list[str]) -> None:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise BadRequest(
@@ -215,17 +218,11 @@ def _take_message(turns: _MessageBuilder, item: Item, where: str, rules: Dialect
     if role == "assistant":
         turns.text("content", _plain(content, f"{where}.content"), item)
     else:
-        turns.other({"role": role, "content": _parts(content, f"{where}.content", rules)})
+        turns.other({"role": role, "content": _parts(content, f"{where}.content", rules, dropped)})
 
 
 def _reasoning(item: Item, where: str) -> str:
     """The text of a reasoning item: its content, else its summary."""
-    if item.get("encrypted_content"):
-        raise BadRequest(
-            f"{where}.encrypted_content cannot be read: Hone's models return their reasoning as text. Remove it.",
-            param=f"{where}.encrypted_content",
-            code="unsupported_parameter",
-        )
     for name in ("content", "summary"):
         if item.get(name):
             return _plain(item[name], f"{where}.{name}")
@@ -247,16 +244,16 @@ def _plain(content: object, where: str) -> str:
     return "".join(texts)
 
 
-def _parts(content: object, where: str, rules: DialectRules) -> str | list[Body]:
+def _parts(content: object, where: str, rules: DialectRules, dropped: list[str]) -> str | list[Body]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise _wrong(where, content, "give a text or a list of parts")
     engine_fields.check_media(content, rules, where)
-    return [_part(part, f"{where}[{at}]") for at, part in enumerate(content)]
+    return [_part(part, f"{where}[{at}]", dropped) for at, part in enumerate(content)]
 
 
-def _part(part: object, where: str) -> Body:
+def _part(part: object, where: str, dropped: list[str]) -> Body:
     if not isinstance(part, dict):
         raise _wrong(where, part, "give an object")
     kind = str(part.get("type"))
@@ -265,14 +262,9 @@ def _part(part: object, where: str) -> Body:
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
         return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
-    if kind in ("input_image", "input_file"):
-        raise BadRequest(
-            f"{where} names a file: Hone stores no files. Send an image as an input_image with a data: URL in "
-            "'image_url', and a text as an input_text.",
-            param=where,
-            code="unsupported_value",
-        )
-    raise _wrong(where, part, "give an input_text or an input_image part")
+    if not isinstance(part.get("type"), str):
+        raise _wrong(where, part, "give an input_text or an input_image part")
+    return engine_fields.file_part(part, dropped)
 
 
 def _type_of(item: Item) -> object:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from proxy.dialects.base import require_call_start, require_continuation
+from proxy.dialects.base import CallSequence, require_call_start, require_continuation
 from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
 from proxy.dialects.responses.tools import ToolOrigin
 
@@ -52,6 +52,7 @@ class ResponseEvents:
         self._number = 0
         self._open: _OpenItem | None = None
         self._calls: set[int] = set()  # indexes of calls that have begun
+        self._sequence = CallSequence()
         self._buffered: list[_Late] = []  # received while a call was open
 
     def about(self, kind: str, response: Body) -> list[Event]:
@@ -68,13 +69,15 @@ class ResponseEvents:
             events += self._text("reasoning", reasoning, ())
         if delta.get("content"):
             events += self._text("content", delta["content"], logprobs)
-        for at, part in enumerate(delta.get("tool_calls") or ()):
-            events += self._call(part, part.get("index", at))
+        for part in delta.get("tool_calls") or ():
+            for ready in self._sequence.add(part):
+                events += self._call(ready, ready["index"])
         return self._numbered(events)
 
     def close(self) -> list[Event]:
         """Return the end of the open item, if there is one."""
-        return self._numbered(list(self._close()))
+        waiting = [event for part in self._sequence.rest() for event in self._call(part, part["index"])]
+        return self._numbered([*waiting, *self._close()])
 
     def _numbered(self, events: list[Event]) -> list[Event]:
         for event in events:

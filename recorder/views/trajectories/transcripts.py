@@ -124,11 +124,18 @@ async def find_trajectory(project: Project, id_or_external: str, group: str | No
     return str(id_)
 
 
-async def find_owner(store: Store, trajectory_id: str) -> str:
-    """Return the key that owns a trajectory; "": it was created without a key."""
+async def find_owners(store: Store, trajectory_ids: Collection[str]) -> set[str]:
+    """Return the key families that own these trajectories; "": one was created without a key."""
+    query = select(trajectories.c.made_by).where(trajectories.c.id.in_(list(trajectory_ids))).distinct()
     async with store.read() as conn:
-        query = select(trajectories.c.made_by).where(trajectories.c.id == trajectory_id)
-        return str((await conn.execute(query)).scalar_one())
+        return set((await conn.execute(query)).scalars())
+
+
+async def list_members(store: Store, group_id: str) -> list[str]:
+    """Return the ids of a group's trajectories."""
+    query = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
+    async with store.read() as conn:
+        return list((await conn.execute(query)).scalars())
 
 
 async def trajectory_of_call(project: Project, call_id: str) -> str | None:

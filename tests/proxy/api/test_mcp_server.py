@@ -179,7 +179,7 @@ async def test_versions_are_moved(proxy: Proxy) -> None:
 async def test_reading_and_writing_need_different_scopes(proxy: Proxy) -> None:
     await proxy.chat(path="/t/one")
     _, read = await keys.create_key(Project(proxy.store, PROJECT), "reader", ["read"])
-    _, say = await keys.create_key(Project(proxy.store, PROJECT), "judge", ["feedback"])
+    _, say = await keys.create_key(Project(proxy.store, PROJECT), "judge", ["feedback-all"])
     _, infer = await keys.create_key(Project(proxy.store, PROJECT), "agent", ["infer"])
     _, admin = await keys.create_key(Project(proxy.store, PROJECT), "admin", ["admin"])
     async with asyncio.timeout(10):

@@ -218,7 +218,7 @@ async def test_a_group_that_is_not_there_is_a_page_that_says_so(proxy: Proxy) ->
 
 
 @pytest.mark.parametrize(
-    ("scope", "preferring", "anew"), [("read", 403, 403), ("feedback", 303, 403), ("admin", 303, 303)]
+    ("scope", "preferring", "anew"), [("read", 403, 403), ("feedback-all", 303, 403), ("admin", 303, 303)]
 )
 async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
     store: Store, scope: str, preferring: int, anew: int

@@ -134,11 +134,11 @@ async def test_home_says_that_groups_wait(store: Store, engine: FakeEngine) -> N
 async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engine: FakeEngine) -> None:
     _, ids = await disputed(store)
     _, reads = await keys.create_key(Project(store, PROJECT), "reads", [Scope.READ])
-    key, says = await keys.create_key(Project(store, PROJECT), "says", [Scope.READ, Scope.FEEDBACK])
+    key, says = await keys.create_key(Project(store, PROJECT), "says", [Scope.READ, Scope.FEEDBACK_ALL])
     async with serving(store, engine) as proxy:
         async with browser(proxy, reads) as http:
             page = await opened(http, PATH)
-            assert "needs a key with the scope feedback" in page.text
+            assert "needs a key with the scope feedback-all" in page.text
             assert CHOICE not in [one.action for one in page.forms]
         async with browser(proxy, says) as http:
             await sent(http, form(await opened(http, PATH)), choice="a")

@@ -305,7 +305,7 @@ async def test_who_may_read_sees_every_page_and_changes_nothing(guarded: Proxy, 
 
 @pytest.mark.slow
 async def test_who_may_give_feedback_does_that_alone(guarded: Proxy, store: Store) -> None:
-    _, secret = await keys.create_key(Project(store, PROJECT), "a user", ["read", "feedback"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "a user", ["read", "feedback-all"])
     async with browser(guarded, secret) as http:
         token = await token_of(http, "/hone/")
         for one in changes():

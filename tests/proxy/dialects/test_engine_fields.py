@@ -182,7 +182,7 @@ def test_serialized_tensors_are_refused() -> None:
             engine_fields.check_media([part], RULES, "messages[0].content")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"nope", b'{"a": NaN}', b'{"a": "\\ud800"}', b"\xff\xfe{}"])
+@pytest.mark.parametrize("body", [b"", b"{", b"nope", b'{"a": NaN}', b"\xff\xfe{}"])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="not JSON") as refused:
         engine_fields.load_body(body)

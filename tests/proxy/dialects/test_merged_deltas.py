@@ -289,13 +289,14 @@ def test_an_id_is_told_once_whatever_the_engine_repeats() -> None:
 
 PART = {"index": 0, "id": "chatcmpl-tool-1", "type": "function", "function": {"name": "f", "arguments": "{"}}
 OTHER = PART | {"index": 1, "id": "chatcmpl-tool-2"}
+WHOLE = PART | {"function": {"name": "f", "arguments": "{}"}}
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([PART, OTHER, {"index": 0, "function": {"arguments": "}"}}], "continued a tool call"),
+        ([WHOLE, OTHER, {"index": 0, "function": {"arguments": "}"}}], "continued a tool call"),
         ([PART, {"index": 0, "function": {"name": "ind"}}], "arrived in pieces"),
         ([{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "without an id"),
         ([{"index": 0, "id": "chatcmpl-tool-1", "function": {"arguments": "{}"}}], "without an id or a name"),

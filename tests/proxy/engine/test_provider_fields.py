@@ -49,6 +49,39 @@ def test_logprobs_are_asked_for_where_the_client_did() -> None:
     assert arguments({"logprobs": False}) == {"messages": MESSAGES}
 
 
+ENGINES_ID = "chatcmpl-tool-0123456789abcdef0123456789abcdef"  # 46 characters: OpenAI takes 40
+
+
+def sent_ids(id_: str, model: str) -> tuple[str, str]:
+    """The id of a call and that of its result, as a provider gets them."""
+    call = {"id": id_, "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    history = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    history.append({"role": "tool", "tool_call_id": id_, "content": "shipped"})
+    reading = ChatDialect().read(orjson.dumps({"model": "today", "messages": history}), {}, DialectRules())
+    body = orjson.loads(reading.engine_body("openai/gpt"))
+    messages = provider_fields.provider_arguments(body, reading.request, drop=False, model=model)["messages"]
+    assert [message.get("tool_call_id") for message in reading.request.messages][-1] == id_  # the record's is unchanged
+    return messages[-2]["tool_calls"][0]["id"], messages[-1]["tool_call_id"]
+
+
+@pytest.mark.parametrize("model", ["openai/gpt", "anthropic/claude", "mistral/small", "groq/llama"])
+def test_a_provider_gets_ids_that_it_takes_the_same_in_both_places_and_every_time(model: str) -> None:
+    first, second = sent_ids(ENGINES_ID, model), sent_ids(ENGINES_ID, model)
+    assert first == second
+    assert first[0] == first[1] != sent_ids(ENGINES_ID[:-1] + "0", model)[0]
+    assert len(first[0]) == 9
+    assert first[0].isalnum()
+
+
+def test_ids_that_a_provider_takes_stay() -> None:
+    assert sent_ids("call_first00001", "openai/gpt") == ("call_first00001",) * 2
+    assert sent_ids("abcdef123", "mistral/small") == ("abcdef123",) * 2
+    assert sent_ids("call_first00001", "mistral/small")[0] != "call_first00001"
+    thought = "call_1__thought__" + "A/+=" * 20  # LiteLLM reads the model's thought from it
+    assert sent_ids(thought, "gemini/flash") == (thought,) * 2
+    assert sent_ids("functions.find:0", "openai/gpt")[0].isalnum()
+
+
 @given(st.dictionaries(st.text(min_size=1), st.integers(-9, 9) | st.text(min_size=1), max_size=5))
 def test_no_unknown_field_ever_becomes_an_argument(sent: dict[str, Any]) -> None:
     sent = {f"x-{name}": value for name, value in sent.items()}  # no field that Hone or the engine knows

@@ -21,13 +21,13 @@ from tests.stores import Stores
 
 
 def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
-    made = hone("keys", "create", "ci", "--scope", "read", "--scope", "feedback", "--days", "30")
+    made = hone("keys", "create", "ci", "--scope", "read", "--scope", "feedback-all", "--days", "30")
     secret = made.stdout.strip()
     assert secret.startswith("hone_")
     assert "\n" not in secret
     assert "not shown again" in made.stderr
     [listed] = hone.json("keys", "list")
-    assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("ci", ["feedback", "read"], None)
+    assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("ci", ["feedback-all", "read"], None)
     assert secret not in hone("keys", "list").stdout
     assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
     assert "revoked" in hone("keys", "list").stdout

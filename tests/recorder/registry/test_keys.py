@@ -107,7 +107,7 @@ def test_admin_may_do_everything_and_infer_only_that(store: Store) -> None:
 
 @pytest.mark.parametrize("scopes", [[], ["root"], ["infer", "everything"]])
 async def test_unknown_scopes_are_refused(store: Store, scopes: list[str]) -> None:
-    with pytest.raises(ValueError, match="infer, feedback, read, eval, admin"):
+    with pytest.raises(ValueError, match="infer, feedback, feedback-all, read, eval, admin"):
         await keys.create_key(Project(store, PROJECT), "k", scopes)
 
 
