@@ -39,6 +39,10 @@ _SESSION_HEADERS: Final = (
     b"helicone-session-id",
     b"x-claude-code-session-id",
     b"x-session-id",
+    b"agent-session-id",  # Goose
+    b"x-opencode-session",
+    b"x-session-affinity",  # opencode and its followers
+    b"x-openwebui-chat-id",
 )
 _CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to trust from other clients
 _CODEX_THREADS: Final = (b"thread-id", b"thread_id")
@@ -124,7 +128,8 @@ def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
             yield from _hint(HintKind.SESSION, "metadata", f"metadata.{name}", metadata.get(name))
         if dialect == "messages":
             yield from _hint(HintKind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
-    yield from _hint(HintKind.SESSION, "metadata", "litellm_session_id", rest.get("litellm_session_id"))
+    for name in ("litellm_session_id", "session_id"):  # the second is a field of vLLM's own
+        yield from _hint(HintKind.SESSION, "metadata", name, rest.get(name))
     yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
 
 

@@ -49,11 +49,14 @@ def canonical_message(message: Message) -> dict[str, Any]:
     """Return `message` in the one form that all its echoes share.
 
     None, "" and an absent content are equal; a list with one text part equals its text; arguments of tool calls are
-    compared as JSON if they parse; ids are kept; fields that only echoes add (`ECHO_EXTRAS`, nulls) are dropped.
+    compared as JSON if they parse; ids are kept; fields that only echoes add (`ECHO_EXTRAS`, nulls, the name that a
+    client gives to an assistant's message) are dropped.
     """
     if len(message) == 2 and message.get("content").__class__ is str and message["content"] and "role" in message:
         return dict(message)  # nearly all messages
     form = {k: v for k, v in message.items() if v is not None and k not in ECHO_EXTRAS}
+    if form.get("role") == "assistant":
+        form.pop("name", None)
     content = form.get("content")
     if isinstance(content, list):
         content = form["content"] = _content(content)

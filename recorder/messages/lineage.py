@@ -169,9 +169,11 @@ def _strings(value: Any) -> Iterator[str]:
 
 MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, that are searched for ids
 MOST_WRITTEN: Final = 64  # ids in one text
-# Random ids as vLLM's tool-call parsers make them. Names and numbers that a client or a model can count up never match.
+# Random ids as vLLM's tool-call parsers and OpenAI make them. Names and numbers that a client or a model can count up
+# never match.
 _WRITTEN_ID: Final = re.compile(
-    r"(?<![\w-])(?:chatcmpl-tool-|call_(?:\d{1,4}_)?)[0-9a-f]{16}(?:[0-9a-f]{16})?(?![\w-])", re.ASCII
+    r"(?<![\w-])(?:(?:chatcmpl-tool-|call_(?:\d{1,4}_)?)[0-9a-f]{16}(?:[0-9a-f]{16})?|call_[0-9A-Za-z]{24})(?![\w-])",
+    re.ASCII,
 )
 
 

@@ -32,11 +32,21 @@ def test_nothing_said_is_nothing_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["x-litellm-session-id", "helicone-session-id", "x-claude-code-session-id", "x-session-id"]
-)
+    "header",
+    [
+        "x-litellm-session-id", "helicone-session-id", "x-claude-code-session-id", "x-session-id", "agent-session-id",
+        "x-opencode-session", "x-session-affinity", "x-openwebui-chat-id",
+    ],
+)  # fmt: skip
 def test_vendors_session_headers_name_a_session(header: str) -> None:
     [hint] = read_hints({header.encode(): b" abc "}, "chat", {}).found
     assert hint == Hint(HintKind.SESSION, "session_header", header, "abc", True)
+
+
+@pytest.mark.parametrize("name", ["session_id", "litellm_session_id"])
+def test_a_session_named_in_the_body_is_one(name: str) -> None:
+    [hint] = read_hints({}, "chat", {name: " abc "}).found
+    assert hint == Hint(HintKind.SESSION, "metadata", name, "abc")
 
 
 def test_the_strongest_comes_first() -> None:

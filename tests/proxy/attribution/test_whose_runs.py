@@ -162,9 +162,11 @@ async def test_anothers_run_is_not_ended(proxy: Proxy, key: Key) -> None:
     assert (await load_trajectory(proxy.store, home)).state == "completed"
 
 
-async def test_a_key_of_feedback_ends_anothers_run(proxy: Proxy, key: Key) -> None:
+async def test_a_key_of_feedback_all_ends_anothers_run_and_no_other_does(proxy: Proxy, key: Key) -> None:
     home = await run_of(proxy, headers=await key("one"), path="/t/1")
-    ended = await proxy.http.post("/t/1/hone/v1/done", json={}, headers=await key("two", "feedback"))
+    refused = await proxy.http.post("/t/1/hone/v1/done", json={}, headers=await key("two", "infer", "feedback"))
+    assert refused.status_code == 403
+    ended = await proxy.http.post("/t/1/hone/v1/done", json={}, headers=await key("three", "feedback-all"))
     assert ended.json() == {"trajectory_id": home, "state": "completed"}
 
 

@@ -97,11 +97,18 @@ def test_echoes_of_any_message_are_the_same_node(message: dict[str, Any]) -> Non
         SAMPLED | {"tool_calls": [SAMPLED["tool_calls"][0] | {"id": "call_2"}]},
         SAMPLED
         | {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "find", "arguments": "{}"}}]},
-        SAMPLED | {"name": "bob"},
+        {"role": "user", "content": "hi", "name": "bob"},
     ],
 )
 def test_another_message_is_another_node(other: dict[str, Any]) -> None:
     assert node_id(KEY, None, other) != node_id(KEY, None, SAMPLED)
+
+
+def test_a_name_distinguishes_users_and_not_the_assistant() -> None:
+    """LangGraph's named agents write their name on each answer that they send back."""
+    assert node_id(KEY, None, SAMPLED | {"name": "supervisor"}) == node_id(KEY, None, SAMPLED)
+    asked = {"role": "user", "content": "hi"}
+    assert node_id(KEY, None, asked | {"name": "bob"}) != node_id(KEY, None, asked)
 
 
 def test_one_text_part_equals_its_text_and_cache_marks_do_not_count() -> None:

@@ -97,6 +97,12 @@ def test_ids_count_in_what_the_agent_wrote_alone(role: str) -> None:
     assert issued_tool_call_ids([{"role": role, "content": f"see {ID}"}, written(ID, OTHER_ID)]) == [OTHER_ID]
 
 
+def test_ids_of_openais_form_are_read_from_texts_too() -> None:
+    issued = "call_Ab12Cd34Ef56Gh78Ij90Kl12"
+    assert issued_tool_call_ids([user("hi"), written(issued)]) == [issued]
+    assert issued_tool_call_ids([user("hi"), assistant("call_weather_of_tomorrow and call_" + "a" * 40)]) == []
+
+
 def test_tool_calls_count_before_texts_about_them() -> None:
     assert issued_tool_call_ids([user("hi"), tool_turn("a"), tool_result("a"), written(ID)]) == ["a"]
 
