@@ -19,22 +19,28 @@ from pathlib import Path
 from proxy.doctor import machine
 from proxy.doctor.engines import bases_on_disk, check_engines
 from proxy.doctor.environment import CHECK, PARSER_CHECK, EnvironmentNeeds, probe_python
-from proxy.doctor.logprobs import check_logprobs
+from proxy.doctor.logprobs import ask_fixed_text, check_logprobs
 from proxy.doctor.machine import check_gpu_memory, list_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding
 
+TRAINER_CHECK = "trainer logprobs"
 LIMIT_S = 90.0  # importing a user's functions may take a minute (judge.function_start_s)
 
 
-async def run_check(stage: str, command: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
-    """The findings that a check command (`hone judge --check --json`, `hone learn --check --json`) prints."""
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env={**os.environ, **env})
+async def run_check(stage: str, command: Sequence[str], env: Mapping[str, str], given: bytes = b"") -> list[Finding]:
+    """The findings that a check command (`hone judge --check --json`, `hone learn --check --json`) prints.
+
+    `given`: its standard input.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **env}
+    )
     try:
         async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate()
+            out, err = await process.communicate(given)
     except TimeoutError:
         return [Finding(stage, FindingLevel.WRONG, f"the checks took longer than {LIMIT_S:.0f} s.")]
     finally:
@@ -158,6 +164,17 @@ async def check_learner(settings: HoneSettings, config: Path | None, env: Mappin
     return await run_check("learner", [*hone_argv("learn", settings, config), "--check", "--json"], env)
 
 
+async def check_trainer_logprobs(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+    """Whether the engines compute the trainer's logprobs; none where no trainer is installed or no engine answers."""
+    if machine.check_trainer(settings).verdict is not FindingLevel.FINE:
+        return []
+    answers = await ask_fixed_text(engine_urls(settings.engine), known_key(settings), settings)
+    if not answers:
+        return []
+    argv = [*hone_argv("learn", settings, config), "--engine-logprobs", "--json"]
+    return await run_check(TRAINER_CHECK, argv, env, json.dumps(answers).encode())
+
+
 async def check_all(
     settings: HoneSettings,
     run: Mapping[str, object] | None,
@@ -171,7 +188,9 @@ async def check_all(
     `offline`: the judge's models and the MCP servers are not called.
     """
     local = check_before_start(settings, run, starting=False)
-    engine_checks = _of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    engine_checks = (
+        _of_engines(settings, config, env) if run is not None or not starts_engine(settings) else _later(settings)
+    )
     stored = bases_on_disk(settings)
     stages = (
         check_judge(settings, config, env, ask=not offline),
@@ -186,9 +205,10 @@ async def _of_gpus(settings: HoneSettings) -> list[Finding]:
     return [check_gpu_memory(settings, await asyncio.to_thread(list_gpus))]
 
 
-async def _of_engines(settings: HoneSettings) -> list[Finding]:
+async def _of_engines(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
     findings = await check_all_engines(settings)
-    return [*findings, *await check_logprobs(engine_urls(settings.engine), known_key(settings), settings)]
+    logprobs = await check_logprobs(engine_urls(settings.engine), known_key(settings), settings)
+    return [*findings, *logprobs, *await check_trainer_logprobs(settings, config, env)]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:

@@ -1,7 +1,8 @@
-"""Whether an engine's logprobs can be trained on: they must be those of the distribution that it samples from.
+"""Whether an engine's logprobs can be trained on: those of the distribution that it samples from, and the trainer's.
 
-Owns: the question, one token at another temperature, and what its answer means. Refuses: sending
-(`proxy.engine.replica`).
+Owns: both questions, one token at another temperature and named tokens after a fixed text, and what the answer to the
+first means. Refuses: sending (`proxy.engine.replica`), and comparing with the trainer's logprobs
+(`trainer.step.engine_check`, in a child process).
 
 vLLM's own default returns logprobs before the temperature (`--logprobs-mode raw_logprobs`). The logprob of a token
 that was sampled at another temperature then equals the logprob of the same token at temperature 1.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from proxy.engine.answers import EngineQuestion
 from proxy.engine.replica import Replica
@@ -25,6 +26,8 @@ CHECK: Final = "engine logprobs"
 TEMPERATURES: Final = (2.0, 0.5)  # one flattens a sharp distribution, the other sharpens a flat one
 SAME: Final = 0.01  # nats: an engine of 16 bits answers one prompt twice within this
 CERTAIN: Final = -0.001  # nats: so likely a token is at every temperature
+_TEXT: Final = "The order was shipped on Monday and arrived on Tuesday. The customer asked when the"
+_NAMED: Final = 16  # tokens of the text that are named
 _QUESTION: Final = EngineQuestion([{"role": "user", "content": "Name an animal, a colour or a city."}], max_tokens=1)
 
 
@@ -36,6 +39,31 @@ async def check_logprobs(urls: Sequence[str], key: str | None, settings: HoneSet
         return []
     findings = await asyncio.gather(*(_check(url, key, bases[0]) for url in urls))
     return [one for one in findings if one is not None]
+
+
+async def ask_fixed_text(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[dict[str, Any]]:
+    """Each engine's logprobs of named tokens after a fixed text, as `hone learn --check` reads them; of those that
+    answer.
+    """
+    names = settings.declared_aliases().items()
+    bases = [alias.base_model or base_name(settings.engine) or name for name, alias in names]
+    if not bases:
+        return []
+    answers = await asyncio.gather(*(_ask_fixed_text(url, key, bases[0]) for url in urls))
+    return [one for one in answers if one is not None]
+
+
+async def _ask_fixed_text(url: str, key: str | None, model: str) -> dict[str, Any] | None:
+    replica = Replica(url, key)
+    try:
+        prompt, _ = await replica.spelled(model, _TEXT)
+        named = list(dict.fromkeys(prompt))[:_NAMED]
+        logprobs = await replica.logprobs(model, prompt, named)
+    except EngineError:  # `check_engine` and `check_logprobs` report it
+        return None
+    finally:
+        await replica.close()
+    return {"url": url, "prompt_ids": prompt, "token_ids": named, "logprobs": logprobs}
 
 
 async def _check(url: str, key: str | None, model: str) -> Finding | None:

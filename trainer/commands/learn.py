@@ -6,6 +6,8 @@ Owns: its flags. Refuses: the learner (`trainer.runtime.learner`).
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 
 import click
 
@@ -18,9 +20,13 @@ from trainer.commands.support import log_to_terminal, run
 @click.option(
     "--check", "only_check", is_flag=True, help="Only check whether gates can attempt their scenarios, then exit."
 )
+@click.option("--engine-logprobs", is_flag=True, hidden=True)  # `hone doctor` sends them on standard input
 @click.pass_obj
-def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
+def learn(context: Context, names: tuple[str, ...], only_check: bool, engine_logprobs: bool) -> None:
     """Train on live traffic: begin a step whenever enough groups are scored, until stopped."""
+    if engine_logprobs:
+        _compare(context)
+        return
     if only_check:
         _check(context)
         return
@@ -34,6 +40,14 @@ def _check(context: Context) -> None:
     from trainer.runtime.examiner import check_gates
 
     echo_findings(asyncio.run(check_gates(context.settings())), as_json=context.json)
+
+
+def _compare(context: Context) -> None:
+    """Print whether the engines' logprobs on standard input are the trainer's."""
+    from recorder.commands.context import echo_findings
+    from trainer.runtime.train import compare_with_engines
+
+    echo_findings(compare_with_engines(context.settings(), json.load(sys.stdin)), as_json=context.json)
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:

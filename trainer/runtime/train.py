@@ -12,7 +12,7 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from proxy.settings.hone import HoneSettings
+from recorder.base.findings import Finding
 from recorder.errors import RecorderError, StoreError
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
@@ -223,6 +224,14 @@ def trainer_settings(everything: HoneSettings) -> TrainerSettings:
     if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):
         same["dtype"] = engine.dtype
     return settings.model_copy(update=same)
+
+
+def compare_with_engines(everything: HoneSettings, answers: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Whether engines computed the trainer's logprobs in their `answers` (`trainer.step.engine_check`)."""
+    module = importlib.import_module("trainer.step.engine_check")
+    parsed = module.parse_answers(answers)
+    found: list[Finding] = module.check_engine_logprobs(trainer_settings(everything), everything.engine.args, parsed)
+    return found
 
 
 def _import_trainer() -> Any:

@@ -1,0 +1,68 @@
+"""Engines whose logprobs after a fixed text are the trainer's pass; those with other weights are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from recorder.base.findings import FindingLevel
+from trainer.settings import TrainerSettings
+from trainer.step.engine_check import CHECK, EngineLogprobs, check_engine_logprobs, compare_logprobs, parse_answers
+
+pytestmark = pytest.mark.slow
+
+PROMPT, NAMED = (3, 7, 11, 5), (3, 7, 11)
+
+
+def answered(base: Path, scale: float = 1.0) -> EngineLogprobs:
+    """What an engine says whose output weights are scaled."""
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([PROMPT])).logits[0, -1] * scale
+    values = torch.log_softmax(logits, -1)[list(NAMED)].tolist()
+    return EngineLogprobs("http://engine", PROMPT, NAMED, tuple(values))
+
+
+def settings(base: Path | None, **trainer: object) -> TrainerSettings:
+    given = {"base": None if base is None else str(base), "device": "cpu", **trainer}
+    return TrainerSettings.model_validate(given)
+
+
+def test_an_engine_of_the_same_weights_passes_and_one_of_others_does_not(tiny_base: Path) -> None:
+    same, other = check_engine_logprobs(settings(tiny_base), (), [answered(tiny_base), answered(tiny_base, 1.1)])
+    assert (same.check, same.verdict) == (CHECK, FindingLevel.FINE)
+    assert other.verdict is FindingLevel.WRONG
+    assert "1e-05" not in other.found
+    assert "processed_logprobs" in str(other.todo)
+    [allowed] = check_engine_logprobs(settings(tiny_base, max_logprob_gap=5.0), (), [answered(tiny_base, 1.1)])
+    assert allowed.verdict is FindingLevel.FINE
+
+
+def test_a_base_that_is_not_here_is_not_compared(tiny_base: Path, tmp_path: Path) -> None:
+    one = answered(tiny_base)
+    assert check_engine_logprobs(settings(tmp_path / "none"), (), [one]) == []
+    assert check_engine_logprobs(settings(None), (), [one]) == []
+
+
+def test_weights_that_are_too_large_for_a_check_are_said_to_be(
+    tiny_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.step.engine_check.MOST_BYTES", 10)
+    [finding] = check_engine_logprobs(settings(tiny_base), (), [answered(tiny_base)])
+    assert finding.verdict is FindingLevel.SKIPPED
+
+
+def test_the_logprobs_of_unlikely_tokens_may_differ_more() -> None:
+    engine = EngineLogprobs("e", (1,), (2, 3), (-10.0, -12.0))
+    assert compare_logprobs(engine, [-10.3, -12.3], 0.05).verdict is FindingLevel.FINE
+    likely = replace(engine, logprobs=(-0.5, -0.7))
+    assert compare_logprobs(likely, [-0.8, -1.0], 0.05).verdict is FindingLevel.WRONG
+
+
+def test_what_doctor_sends_is_read() -> None:
+    given = {"url": "u", "prompt_ids": [1, 2], "token_ids": [1], "logprobs": [-1.0]}
+    assert parse_answers([given]) == [EngineLogprobs("u", (1, 2), (1,), (-1.0,))]

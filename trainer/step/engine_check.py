@@ -1,0 +1,84 @@
+"""Whether engines compute the logprobs that the trainer computes: named tokens after a fixed text (`hone doctor`).
+
+Owns: computing them on the CPU, and what a difference means. Refuses: asking the engines (`proxy.doctor.logprobs`), and
+the bound of a training step (`trainer.step.engine_gap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from recorder.base.findings import Finding, FindingLevel
+from recorder.queue.training.refusals import HOW_TO_MEND
+from trainer.policy.base_model import choose_dtype, dtype_name, read_config
+from trainer.settings import TrainerSettings
+from trainer.step.engine_gap import gap_bound, quantized_precision
+
+CHECK: Final = "trainer logprobs"
+MOST_BYTES: Final = 8 * 2**30  # of weights: more are not loaded for a check
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLogprobs:
+    """An engine's logprobs at temperature 1 of named tokens, each as the next one after a prompt."""
+
+    url: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+def parse_answers(given: Sequence[Mapping[str, Any]]) -> list[EngineLogprobs]:
+    """Read what `hone doctor` sends."""
+    return [
+        EngineLogprobs(one["url"], tuple(one["prompt_ids"]), tuple(one["token_ids"]), tuple(one["logprobs"]))
+        for one in given
+    ]
+
+
+def check_engine_logprobs(
+    settings: TrainerSettings, engine_args: Sequence[str], answers: Sequence[EngineLogprobs]
+) -> list[Finding]:
+    """One finding for each engine; none if the base is not a folder on this machine.
+
+    `engine_args`: vLLM's arguments, which tell whether it quantises.
+    """
+    base = Path(settings.base or "")
+    if settings.base is None or not base.is_dir():
+        return []
+    size = sum(path.stat().st_size for path in base.glob("*.safetensors"))
+    if size > MOST_BYTES:
+        text = f"the base has {size / 2**30:.0f} GiB of weights: the first step compares them, not this check."
+        return [Finding(CHECK, FindingLevel.SKIPPED, text)]
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=choose_dtype(settings), local_files_only=True).eval()
+    precision = quantized_precision(engine_args, read_config(base))
+    bound = gap_bound(dtype_name(settings), precision, settings.max_logprob_gap)
+    findings = []
+    for one in answers:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([one.prompt_ids])).logits[0, -1].float()
+        own = torch.log_softmax(logits, -1)[list(one.token_ids)].tolist()
+        findings.append(compare_logprobs(one, own, bound))
+    return findings
+
+
+def compare_logprobs(engine: EngineLogprobs, own: Sequence[float], bound: float) -> Finding:
+    """The finding for an engine's logprobs beside the trainer's `own`. `bound`: of a step, in nats a token.
+
+    A step's tokens were sampled, and are likely. Rounding moves the logprob of an unlikely token more, in proportion.
+    """
+    gap = sum(abs(a - b) for a, b in zip(engine.logprobs, own, strict=True)) / len(own)
+    allowed = bound * max(1.0, -sum(own) / len(own))
+    if gap <= allowed:
+        return Finding(CHECK, FindingLevel.FINE, f"{engine.url} computes the trainer's logprobs, {gap:.2g} nats apart.")
+    text = (
+        f"{engine.url} and the trainer differ by {gap:.2g} nats a token after a fixed text. At most {allowed:.2g} is "
+        "accepted: no step would make a version."
+    )
+    return Finding(CHECK, FindingLevel.WRONG, text, f"{HOW_TO_MEND}.")
