@@ -6,6 +6,7 @@ The commands work with and without a running proxy, because a proxy follows the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from recorder.base.terminal import (
     build_table,
     clean_line,
     clock_or_date,
+    confirm,
     echo,
     format_number,
     show,
@@ -160,15 +162,37 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
 @click.option("--why", help="The reason. It is stored with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def rollback(context: Context, alias: str | None, why: str | None) -> None:
+def rollback(context: Context, alias: str | None, why: str | None, yes: bool) -> None:
     """Remove the canary of ALIAS; without a canary, return to the version that was live before.
 
-    Running trajectories move at once.
+    Running trajectories move at once. In a terminal the command asks first.
     """
     from proxy.api import actions
 
+    if not (yes or context.json) and in_terminal():
+        confirm(run(context, lambda project: _rollback_question(project, alias)), abort=True, err=True)
     _print_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
+
+
+def in_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
+async def _rollback_question(project: Project, named: str | None) -> str:
+    from proxy.api import actions
+    from recorder.registry.versions import get_version
+
+    alias = await actions.get_alias(project, named)
+    leaves = alias.canary_version_id or alias.live_version_id
+    if leaves is None:
+        return f"Roll {alias.name} back?"
+    name = (await get_version(project.store, leaves)).name
+    if alias.canary_version_id is not None:
+        return f"Remove the canary {name}?"
+    return f"Take {name} back, and make the version before it live?"
 
 
 def _print_move(context: Context, moved: MovedAlias) -> None:

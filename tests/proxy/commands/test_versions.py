@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from recorder.registry.alias_moves import set_canary
@@ -50,6 +51,37 @@ def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path
     asyncio.run(begin_canary())
     assert hone("rollback", "--data", str(tmp_path))[1] == "helpdesk@0 is live (replaces helpdesk@1)\n"
     assert asyncio.run(look()) == (None, VersionState.RETIRED)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_rollback_asks_once_in_a_terminal_and_names_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    make_versions(tmp_path, 1)
+    data, asked = ("--data", str(tmp_path)), list[str]()
+    hone("promote", "1", *data)
+
+    def confirm(question: str, *, abort: bool, err: bool) -> None:
+        asked.append(question)
+        if not agrees:
+            raise click.Abort
+
+    monkeypatch.setattr("proxy.commands.versions.confirm", confirm)
+    monkeypatch.setattr("proxy.commands.versions.in_terminal", lambda: True)
+    code, said, _ = hone("rollback", *data)
+    assert asked == ["Take helpdesk@1 back, and make the version before it live?"]
+    assert (code == 0, said) == (agrees, "helpdesk@0 is live (replaces helpdesk@1)\n" if agrees else "")
+
+
+@pytest.mark.parametrize("flag", ["--yes", "--json"])
+def test_rollback_asks_no_program_and_nobody_who_said_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    make_versions(tmp_path, 1)
+    hone("promote", "1", "--data", str(tmp_path))
+    monkeypatch.setattr("proxy.commands.versions.in_terminal", lambda: True)
+    monkeypatch.setattr("proxy.commands.versions.confirm", lambda *_, **__: pytest.fail("it asked"))
+    assert hone("rollback", flag, "--data", str(tmp_path))[0] == 0
 
 
 def test_a_version_gets_a_share_of_new_groups(tmp_path: Path) -> None:
