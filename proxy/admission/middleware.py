@@ -7,6 +7,8 @@ format. It leaves its results in the scope: `hone.headers`, `hone.caller`, `hone
 
 from __future__ import annotations
 
+from typing import Final
+
 from proxy.admission import pages
 from proxy.admission.address import combine_addresses, split_path
 from proxy.admission.auth import Guard
@@ -71,9 +73,12 @@ async def _sent_to_sign_in(error: Exception, scope: Scope, send: Send, path: str
     return True
 
 
+_SINGLE: Final = frozenset({b"host", b"origin", b"authorization", b"x-api-key"})
+
+
 def _refuse_doubled(scope: Scope) -> None:
-    """Refuse a repeated Host or Origin: another proxy may use the other one of the two."""
-    names = [name for name, _ in scope["headers"] if name in (b"host", b"origin")]
+    """Refuse a repeated Host, Origin or key: another proxy may use the other one of the two."""
+    names = [name for name, _ in scope["headers"] if name in _SINGLE]
     for name in set(names):
         if names.count(name) > 1:
             raise BadRequest(f"the header {name.decode()} is repeated: send it once.")

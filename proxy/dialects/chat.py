@@ -261,6 +261,7 @@ class ChatDialect(OpenAIErrors):
         """Return a reader of the request. Raises BadRequest."""
         dropped: list[str] = []
         fields = engine_fields.load_body(body, dropped)
+        engine_fields.read_values(fields)
         try:
             check_request(fields, rules)
             shown = [_without_files(message, dropped) for message in fields["messages"]]

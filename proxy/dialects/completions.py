@@ -39,6 +39,7 @@ class CompletionsDialect(OpenAIErrors):
         """Return a reader of the request. Raises BadRequest."""
         dropped: list[str] = []
         fields = engine_fields.load_body(body, dropped)
+        engine_fields.read_values(fields, integer=("logprobs",))
         _check(fields)
         prompt = _prompt(fields.get("prompt"))
         rest = {name: value for name, value in fields.items() if name not in _BLOBS}

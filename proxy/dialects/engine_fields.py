@@ -112,6 +112,13 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "response_format": (dict,),
     "logprobs": (bool,),
 }
+_WHOLE: Final = frozenset({"max_output_tokens", "priority"})  # whole numbers that the formats check themselves
+_SWITCHES: Final = frozenset({"store", "background", "parallel_tool_calls", "return_token_ids", "ignore_eos"})
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("true", "1", "1.0", "on", "yes", "t", "y"), True),
+    **dict.fromkeys(("false", "0", "0.0", "off", "no", "f", "n"), False),
+}
+_MOST_DIGITS: Final = 40  # of a number in a text
 _TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
 _EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "video_embeds")
 
@@ -172,6 +179,39 @@ def dump_body(body: Body) -> bytes:
 def too_deep_error() -> BadRequest:
     """Return the error for a body that is nested too deeply."""
     return BadRequest("the body is nested too deeply: the limit is some 200 levels of lists and objects.")
+
+
+def read_values(body: Body, *, integer: Collection[str] = ()) -> None:
+    """Replace numbers and booleans that the engine reads from other forms (64.0, "64", "0.7", "false", 1), in place.
+
+    `integer`: fields that are whole numbers in this format only. A `priority` of 0, its default, is removed. Values
+    that the engine does not read stay, and are refused by the checks.
+    """
+    for name, value in body.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            continue
+        if name in _INTEGERS or name in integer or name in _WHOLE:
+            body[name] = _whole(value)
+        elif name in _NUMBERS and isinstance(value, str):
+            body[name] = _number(value)
+        elif bool in _TYPES.get(name, ()) or name in _SWITCHES:
+            body[name] = _BOOLEANS.get(str(value).strip().lower(), value)
+    if body.get("priority") == 0 and body["priority"] is not False:
+        del body["priority"]
+
+
+def _whole(value: str | float) -> object:
+    number = _number(value) if isinstance(value, str) else value
+    if isinstance(value, str) and (found := value.strip()).lstrip("+-").isdecimal() and len(found) <= _MOST_DIGITS:
+        return int(found)
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else value
+
+
+def _number(value: str) -> object:
+    try:
+        return float(value) if len(value) <= _MOST_DIGITS and "_" not in value else value
+    except ValueError:
+        return value
 
 
 def check_fields(body: Body, own_types: Collection[str] = ()) -> None:

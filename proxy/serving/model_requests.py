@@ -62,11 +62,15 @@ def no_engine_error(why: NoReplica) -> Unavailable:
 def engine_refusal(status: int, body: bytes, route: Route, client_model: str) -> CallerError:
     """Return the caller's error for an engine's refusal, with the model's name as the client knows it."""
     message, kind, param = _fault(body)
+    is_unknown_model = route.engine_model in message
     message = message.replace(route.engine_model, client_model)
     if not (400 <= status < 500 or status == 500 or status in _NOT_READY):  # a redirect, no content, no HTTP at all
         return BadGateway(f"the engine at {route.replica_url} answered {status}, which Hone does not expect: {message}")
     if status in (401, 403):
         return BadGateway(f"the engine at {route.replica_url} refused Hone's key: set `api_key` in [engine].")
+    if status == 404 and not is_unknown_model:
+        text = f"the engine does not serve this request: {message}"
+        return EngineRefused(text, status=404, kind="not_found_error", param=None, code="not_found")
     if status == 404:
         return Unavailable(f"the engine does not hold {route.version.name} now ({message}): retry in a moment.")
     if status in _NOT_READY:

@@ -52,6 +52,7 @@ class MessagesDialect:
         """Return a reader of the request. Raises BadRequest."""
         dropped = DroppedTool()
         fields = engine_fields.load_body(body, dropped.items)
+        engine_fields.read_values(fields)
         engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)
         try:

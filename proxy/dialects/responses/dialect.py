@@ -58,6 +58,7 @@ class ResponsesDialect:
         """
         dropped: list[str] = []
         fields = engine_fields.load_body(body, dropped)
+        engine_fields.read_values(fields)
         responses_fields.check_request(fields)
         return ResponsesReader(fields, body, headers, rules, dropped)
 

@@ -122,6 +122,8 @@ async def test_what_the_engine_refuses_is_told_in_its_words_and_our_names(
         (503, {"detail": "warming up"}, 503, "engine_unavailable"),
         (401, {"error": "Unauthorized"}, 502, "engine_broke"),
         (404, {"error": {"message": f"The model `{BASE}` does not exist."}}, 503, "unavailable"),
+        (404, {"error": {"message": "Not Found", "type": "NotFoundError", "code": 404}}, 404, "not_found"),
+        (404, "", 404, "not_found"),
         (422, {"detail": [{"loc": ["body"]}]}, 422, None),
     ],
 )
