@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +21,8 @@ from proxy.admission.auth import Caller
 from proxy.dialects.base import CallReader
 from proxy.dialects.responses.dialect import ResponsesAnswer, ResponsesDialect, ResponsesReader
 from proxy.dialects.responses.fields import response_object
-from proxy.engine.client import Client
-from proxy.errors import CallerError, EngineError, EngineRefused, Unavailable
+from proxy.engine.context_lengths import ContextLengths
+from proxy.errors import CallerError, EngineRefused, Unavailable
 from proxy.http.asgi import Message, Receive, Send, respond
 from proxy.responses_api.stored_responses import StoredResponses
 from proxy.serving.calls import CallHandler
@@ -95,38 +94,6 @@ class BackgroundResponses:
             await asyncio.wait([run.task for run in runs])
 
 
-BELIEVED_S = 60.0  # cache time: a restarted engine may serve another length
-TIMEOUT_S = 2.0  # no call is delayed for longer: its engine may be busy, and the length is optional
-
-
-class ContextLengths:
-    """The context lengths of engines, in tokens. One per process."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._known: dict[str, tuple[int | None, float]] = {}
-
-    async def of(self, route: Route) -> int | None:
-        """Return the context length of a call's engine; None if it is unknown. Cached, so mostly without I/O."""
-        length, asked_at = self._known.get(route.replica_url, (None, float("-inf")))
-        if time.monotonic() - asked_at < BELIEVED_S:
-            return length
-        length = await self._ask(route)
-        self._known[route.replica_url] = (length, time.monotonic())
-        return length
-
-    async def _ask(self, route: Route) -> int | None:
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                reply = await self._client.send(route.replica_url, "/v1/models", key=route.engine_key, method="GET")
-                async with reply:
-                    cards = orjson.loads(await reply.body())["data"]
-            lengths = [card.get("max_model_len") for card in cards]
-            return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
-        except (TimeoutError, EngineError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # the call itself will report the fault
-
-
 # Names of chat's fields, in an engine's errors → names of the client's fields.
 _FIELDS: Final[Mapping[str, str]] = {
     "max_completion_tokens": "max_output_tokens",
@@ -149,7 +116,7 @@ class ResponseRequester(ModelRequester):
         raises.
         """
         assert isinstance(call.answer, ResponsesAnswer)
-        call.answer.context_length = await self._lengths.of(route)
+        call.answer.context_length = await self._lengths.of(route.replica_url, route.engine_key)
         try:
             await super().ask_engine(call, route, send)
         except EngineRefused as e:

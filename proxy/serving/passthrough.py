@@ -21,6 +21,7 @@ from proxy.dialects.base import DialectRules
 from proxy.dialects.engine_fields import is_writable
 from proxy.dialects.messages.fields import count_tokens_body
 from proxy.engine.client import Client, EngineReply
+from proxy.engine.context_lengths import ContextLengths
 from proxy.errors import (
     BadGateway,
     BadRequest,
@@ -60,12 +61,13 @@ class ModelRoutes:
     versions: ServiceRouter
     client: Client
     stop: Shutdown
+    lengths: ContextLengths
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/models` and `/v1/models/<id>`."""
         path: str = scope["hone.path"]
         name = unquote(path.removeprefix("/v1/models").strip("/"))
-        cards = self.versions.models()
+        cards = await self._cards()
         if scope["method"] not in ("GET", "HEAD"):
             await send_error(send, path, WrongMethod(f"{scope['method']} {path} is not served: use GET."))
         elif path != "/v1/models" and not path.startswith("/v1/models/"):
@@ -76,6 +78,14 @@ class ModelRoutes:
             await send_json(send, card)
         else:
             await send_error(send, path, unknown_model_error(name, self.versions))
+
+    async def _cards(self) -> list[dict[str, Any]]:
+        """The model objects, with the context length of the engines that serve an alias."""
+        up = self.versions.snapshot.up()
+        length = await self.lengths.least((one.url for one in up), self.versions.engine_key)
+        others = {model.name for model in self.settings.models}
+        has_length = {} if length is None else {"max_model_len": length}
+        return [card if card["id"] in others else card | has_length for card in self.versions.models()]
 
     def passed(self, path: str) -> App:
         """Return the app of a route of `PASSED` or `GENERATING`. The engine gets exactly this path."""

@@ -37,6 +37,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.engine.client import Client
+from proxy.engine.context_lengths import ContextLengths
 from proxy.engine.providers import Providers
 from proxy.errors import ConfigError, UnknownObject
 from proxy.http.asgi import App, Receive, Scope, Send, respond
@@ -188,7 +189,7 @@ def _routed(
     steering: App,
 ) -> App:
     health = HealthRoutes(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
-    models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
+    models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop, ContextLengths(parts.client))
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
     loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
     status_service = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))

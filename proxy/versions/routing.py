@@ -101,7 +101,7 @@ class ServiceRouter:
         self._project = project
         self._settings = settings
         self._proxy_url = proxy_url
-        self._engine_key = engine_key
+        self.engine_key = engine_key
         self._snapshot = Snapshot()
         self._in_flight: Counter[str] = Counter()  # by version id
         self._busy: Counter[str] = Counter()  # by replica URL
@@ -197,7 +197,7 @@ class ServiceRouter:
             version=version,
             engine_model=version.engine_name,
             replica_url=min(holders, key=self._load).url,
-            engine_key=self._engine_key,
+            engine_key=self.engine_key,
             base_fingerprint=version.base_fingerprint or alias.base_fingerprint,
             moved=exact is None and version.id != pinned and self._is_pin_of(alias, pinned),
         )
@@ -205,7 +205,7 @@ class ServiceRouter:
     def serving(self, base_fingerprint: str | None) -> tuple[ReplicaView, str | None] | None:
         """Return an engine that is up and has this base, with the key for it; None if there is none."""
         having = [one for one in self._snapshot.up() if base_fingerprint and one.base_fingerprint == base_fingerprint]
-        return (min(having, key=self._load), self._engine_key) if having else None
+        return (min(having, key=self._load), self.engine_key) if having else None
 
     def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
         """Whether a trajectory's pin concerns `alias`: a trajectory that uses two aliases is pinned on one of them."""

@@ -128,7 +128,7 @@ class FakeEngine:
     """`async with FakeEngine() as engine:`; put scripts into `engine.next`, read `engine.requests` afterwards."""
 
     def __init__(self, context_length: int = CONTEXT_LENGTH) -> None:
-        self.context_length = context_length
+        self.context_length: int | None = context_length
         self.default: Scripted = Script()
         self.next: list[Scripted] = []
         self.requests: list[dict[str, Any]] = []

@@ -253,7 +253,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"background": True, "stream": True}, "background"),
     ({"background": True, "store": False}, "background"),
     ({"extra_body": {"cache_salt": "x"}}, "cache_salt"),
-    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input\\[0\\]"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://10.0.0.1/x"}]}]},
         "allowed_media_hosts",

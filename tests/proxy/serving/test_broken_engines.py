@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy.engine import client
+from proxy.engine import client, context_lengths
 from proxy.http.sse import KeepAliveStream
-from proxy.responses_api import calls
 from proxy.settings.sections import ProxySettings
 from recorder.store.database import Store
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, Then, event, framed, sized
@@ -157,8 +156,8 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
 async def test_no_response_waits_for_an_engine_to_tell_its_context_length(
     proxy: Proxy, engine: RawEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "TIMEOUT_S", 0.05)
-    monkeypatch.setattr(calls, "BELIEVED_S", 0.0)
+    monkeypatch.setattr(context_lengths, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(context_lengths, "BELIEVED_S", 0.0)
     whole = {"index": 0, "message": {"content": "On its way"}, "finish_reason": "stop"}
     engine.default = Raw((sized(json.dumps({"choices": [whole]}).encode()),))
     for length in (Raw((), "stall"), Raw((sized(b'{"data": [{"max_model_len": "long"}, {}]}'),))):

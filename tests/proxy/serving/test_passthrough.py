@@ -27,6 +27,16 @@ async def test_models_are_listed_as_clients_know_them(proxy: Proxy) -> None:
     assert (await proxy.http.get("/v1/modelsfoo")).status_code == 404
 
 
+@pytest.mark.parametrize(("length", "told"), [(32768, {"max_model_len": 32768}), (None, {})])
+async def test_models_have_the_context_length_of_their_engine_where_it_is_known(
+    proxy: Proxy, engine: FakeEngine, length: int | None, told: dict[str, int]
+) -> None:
+    engine.context_length = length
+    cards = (await proxy.http.get("/v1/models")).json()["data"]
+    cards.append((await proxy.http.get("/v1/models/helpdesk")).json())
+    assert [{name: card[name] for name in card if name == "max_model_len"} for card in cards] == [told] * 3
+
+
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/tokenize", "/detokenize"])
 async def test_routes_that_generate_nothing_are_passed_through(proxy: Proxy, engine: FakeEngine, path: str) -> None:
     answer = await proxy.http.post(path, json={"model": "helpdesk", "input": "x"})

@@ -199,16 +199,20 @@ async def test_a_learner_that_is_killed_three_times_in_one_phase_stays_down_and_
     arguments = ("--no-judge", "--engine", engine.url, "--model", "base", "--port", "0", "--json")
     async with start("up", *arguments, **variables) as process:
         assert process.stdout is not None
-        kills, told = 0, dict[str, Any]()
+        killed, told = list[int](), dict[str, Any]()
+
+        def learner() -> int | None:
+            """Its process id, once that of its newest start is in run.json."""
+            pid = ((run_file(data) or {}).get("pids") or {}).get("learn")
+            return pid if pid is not None and pid not in killed else None
+
         while told.get("event") != "failed":
             told = json.loads(await process.stdout.readline())
             if (told["event"], told.get("program")) == ("up", "learn"):
-                found = run_file(data)
-                assert found is not None
                 await until(lambda: read_phase(data / LEARNER_PHASE).name == "waiting", within_s=60)
-                os.kill(found["pids"]["learn"], signal.SIGKILL)
-                kills += 1
-        assert (told["program"], kills) == ("learn", 3)
+                killed.append(await until(learner))
+                os.kill(killed[-1], signal.SIGKILL)
+        assert (told["program"], len(killed)) == ("learn", 3)
         for part in ("signal 9", "3 times in the phase 'waiting'", "trainer.token_budget"):
             assert part in told["detail"]
         found = run_file(data)
