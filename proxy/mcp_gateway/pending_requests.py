@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -91,7 +92,7 @@ class PendingRequests:
     """Requests to servers of the handshake era that wait for their callers' retries. One per gateway."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _PendingRequest] = {}
+        self._waiting: OrderedDict[str, _PendingRequest] = OrderedDict()  # its first entry is found in constant time
 
     async def run(
         self, exchange: CallerRequest, owner: str | None, method: str, params: Params, send: Send

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,16 +51,16 @@ class RecentTokenHistories:
     def __init__(self, max_bytes: int = 0) -> None:
         self.max_bytes = max_bytes
         self._held = 0
-        self._pasts: dict[ParentCall, TokenHistory] = {}
+        self._pasts: OrderedDict[ParentCall, TokenHistory] = OrderedDict()  # evicts in constant time; a dict does not
 
     def __len__(self) -> int:
         return len(self._pasts)
 
     def get(self, choice: ParentCall) -> TokenHistory | None:
         """Return the history of a choice and make it the newest; None if it is not cached."""
-        past = self._pasts.pop(choice, None)
+        past = self._pasts.get(choice)
         if past is not None:
-            self._pasts[choice] = past
+            self._pasts.move_to_end(choice)
         return past
 
     def put(self, choice: ParentCall, past: TokenHistory) -> None:
@@ -68,7 +69,8 @@ class RecentTokenHistories:
         self._pasts[choice] = past
         self._held += past.size_bytes
         while self._held > self.max_bytes:
-            self.drop(next(iter(self._pasts)))
+            _, oldest = self._pasts.popitem(last=False)
+            self._held -= oldest.size_bytes
 
     def forget(self) -> None:
         """Drop all histories, because some may have been deleted."""
