@@ -52,6 +52,7 @@ class RecorderStats:
     failed_commits: int
     unrecorded_turns: int  # calls that could not be written
     alarms: int  # how often recording stopped
+    redaction_timeouts: int  # texts that were not stored, because redaction did not finish
 
 
 class Recorder:
@@ -109,6 +110,7 @@ class Recorder:
             failed_commits=counts.failed_commits,
             unrecorded_turns=counts.unrecorded_turns,
             alarms=self._standing.alarms,
+            redaction_timeouts=self.redaction.timeouts,
         )
 
     def trouble(self) -> str | None:
@@ -140,6 +142,7 @@ class Recorder:
             if known is not None:
                 return require_owner(known, address)
         key = await self._key(project_id)
+        await self.redaction.prepare(request)
         redacted = self.redaction.request(request)
         place = RequestedTrajectory(
             trajectory_id=new_id("traj"),
@@ -152,7 +155,7 @@ class Recorder:
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
-            tags=rows.json_text(self.redaction.value(dict(address.tags))),
+            tags=rows.json_text(await self.redaction.redact_value(dict(address.tags))),
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
             own_version=own_version,
@@ -276,12 +279,12 @@ class Recorder:
                 return
             ref = known.ref
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.submit(CloseJob(ref, project_id, state, self.redaction.text(reason), done))
+        self._writer.submit(CloseJob(ref, project_id, state, await self.redaction.redact_value(reason), done))
         await done
 
     async def _job(self, turn: RecordedCall, done: asyncio.Future[None] | None) -> CallJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
-        turn = self.redaction.turn(turn)
+        turn = await self.redaction.redact_call(turn)
         prepared = rows.prepare_call(turn, key, self._memory)
         fresh = self._memory.unwritten.get(prepared.trajectory.id)
         place = None
@@ -315,7 +318,7 @@ class Recorder:
     def _implicit_key(
         self, key: bytes, alias_id: str | None, address: Address, request: RecordedRequest, *, continued: bool = False
     ) -> str | None:
-        if address.group is not None or address.purpose is Purpose.NONE:
+        if address.group is not None or address.purpose is Purpose.NONE or not request.redaction_finished:
             return None
         # another provider's model has no alias; its trajectories are compared with each other
         whose = alias_id or f"model:{request.model}"
