@@ -67,8 +67,9 @@ def _spans(expression: re.Pattern[str], text: str, deadline: float | None, group
         at = end
         if found:
             start, last = found[-1]
-            if last - start >= _OVERLAP:
-                found[-1] = start, last = start, _REST.match(text, last).end()  # type: ignore[union-attr]
+            if last - start >= _OVERLAP and (rest := _REST.match(text, last)) is not None:
+                last = rest.end()
+                found[-1] = start, last
             at = max(end, last)
         yield from found
 

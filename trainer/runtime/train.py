@@ -175,8 +175,7 @@ async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings)
         alias,
         trainer_settings(everything),
         everything.data,
-        parsers=(engine.tool_call_parser, engine.reasoning_parser),
-        engine_args=engine.args,
+        module.EngineFacts((engine.tool_call_parser, engine.reasoning_parser), engine.args),
     )
     return opened
 

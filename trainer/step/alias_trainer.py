@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, VersionPending
 from recorder.queue import leases
@@ -97,6 +98,21 @@ class StepEndedEarly:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What is known of the engine whose answers are trained on.
+
+    `parsers`: of tool calls and reasoning, to compare answers with their ids (`trainer.batch.recorded_text`).
+    `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`).
+    """
+
+    parsers: Parsers = NO_PARSERS
+    args: Sequence[str] = ()
+
+
+NO_FACTS: Final = EngineFacts()
+
+
 class AliasTrainer:
     """Trains one alias. Use as ``async with await AliasTrainer.open(...) as trainer``."""
 
@@ -106,13 +122,10 @@ class AliasTrainer:
         alias: AliasView,
         settings: TrainerSettings,
         data: Path,
-        *,
-        parsers: Parsers = NO_PARSERS,
-        engine_args: Sequence[str] = (),
+        engine: EngineFacts = NO_FACTS,
     ) -> None:
         self._store = store
-        self._parsers = parsers
-        self._engine_args = engine_args
+        self._engine = engine
         self._alias = alias
         self._project = Project(store, alias.project_id)
         self._settings = settings
@@ -135,19 +148,14 @@ class AliasTrainer:
         alias: AliasView,
         settings: TrainerSettings,
         data: Path,
-        *,
-        parsers: Parsers = NO_PARSERS,
-        engine_args: Sequence[str] = (),
+        engine: EngineFacts = NO_FACTS,
     ) -> AliasTrainer:
         """Take the lease ``trainer:<alias>`` and load the base (`settings.base` must be set).
-
-        `parsers`: the engine's, for the comparison of answers with their ids (`trainer.batch.recorded_text`).
-        `engine_args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`).
 
         Raises `AliasBusy` if another trainer holds the alias, `BaseMismatch` if the base is not the alias's,
         `UnsupportedModel` if its logprobs cannot be reproduced.
         """
-        self = cls(store, alias, settings, data, parsers=parsers, engine_args=engine_args)
+        self = cls(store, alias, settings, data, engine)
         try:
             await self._start()
         except BaseException:
@@ -174,7 +182,7 @@ class AliasTrainer:
             durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
         adapters.remove_trials(self._folders.adapters, self._alias.name)
         await self._remove_unneeded()
-        precision = quantized_precision(self._engine_args, await asyncio.to_thread(read_config, base))
+        precision = quantized_precision(self._engine.args, await asyncio.to_thread(read_config, base))
         self.gap_bound = gap_bound(dtype_name(self._settings), precision, self._settings.max_logprob_gap)
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
@@ -283,7 +291,7 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.exclude_uncheckable_groups(self._store, refused, parent.id)
         parts = await self._parts(claims, seconds)
-        text = TextCheck(self._decode, *self._parsers) if self._decode is not None else None
+        text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
         groups = await self._read(parts, parent, seconds, text)
         teaching = await self._exclude(groups, claims)
         unasked = scores.unasked_trajectories(chain.from_iterable(parts.values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -93,11 +93,7 @@ async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProto
     """
     agreed: AgreedProtocol | None = None
     try:
-        async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
-            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
-            await tasks.start(dispatcher.run, _no_answer, _no_interest)
-            agreed = await shake_hands(dispatcher, {}, settings.connect_s)
-            tasks.cancel_scope.cancel()
+        agreed = await _over_own_connection(settings, shake_hands)
     # A boundary: any failure of a server that may not know the request is a refusal.
     except Exception as e:  # noqa: BLE001
         log.info(
@@ -114,14 +110,21 @@ async def greet_server(settings: McpServerSettings) -> AgreedProtocol:
     Raises UpstreamDown with the reason.
     """
     try:
-        async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
-            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
-            await tasks.start(dispatcher.run, _no_answer, _no_interest)
-            agreed = await agree(dispatcher, {}, settings.connect_s)
-            tasks.cancel_scope.cancel()
+        return await _over_own_connection(settings, agree)
     # A boundary: any failure of a server or a transport is the answer.
     except Exception as e:
         raise UpstreamDown(transport.failure_reason(e, settings)) from e
+
+
+async def _over_own_connection(
+    settings: McpServerSettings, ask: Callable[[Dispatcher, Mapping[str, Any], float], Awaitable[AgreedProtocol]]
+) -> AgreedProtocol:
+    """What a server agrees to over a connection that is closed afterwards."""
+    async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
+        dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
+        await tasks.start(dispatcher.run, _no_answer, _no_interest)
+        agreed = await ask(dispatcher, {}, settings.connect_s)
+        tasks.cancel_scope.cancel()
     return agreed
 
 

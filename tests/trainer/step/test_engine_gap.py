@@ -20,7 +20,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.training_child import BASE, core, rows
 from tests.trainer.world import PROJECT, World
 from trainer.settings import TrainerSettings
-from trainer.step.alias_trainer import AliasTrainer
+from trainer.step.alias_trainer import AliasTrainer, EngineFacts
 from trainer.step.core import PhaseSeconds
 from trainer.step.engine_gap import MIN_TOKENS, Precision, gap_bound, quantized_precision
 from trainer.step.summary import StepReport
@@ -137,7 +137,8 @@ async def test_of_a_refused_step_only_the_groups_at_fault_are_marked(world: Worl
 async def test_a_quantised_engine_has_the_bound_of_its_precision(world: World) -> None:
     settings = TrainerSettings(base=str(world.base), device="cpu", rank=4, alpha=8.0, token_budget=256)
     for arguments, bound in (((), 1e-5), (("--quantization", "fp8"), 0.1), (("--quantization=awq",), 0.3)):
-        opened = await AliasTrainer.open(world.store, world.alias, settings, world.data, engine_args=arguments)
+        facts = EngineFacts(args=arguments)
+        opened = await AliasTrainer.open(world.store, world.alias, settings, world.data, facts)
         async with opened as trainer:
             assert trainer.gap_bound == bound
 
