@@ -19,10 +19,13 @@ ProxyError
    ├── Forbidden             403: the key, or the place the request comes from, does not allow this
    ├── UnknownObject         404: no such model, route or object
    ├── WrongMethod           405: the route does not take this method
+   ├── RequestTimeout        408: the request's head or body did not come in time
    ├── StateConflict         409: the object's state does not allow this
    ├── TooLarge              413: the body is larger than `proxy.max_body_bytes`
    ├── WrongMediaType        415: a changing request that is not application/json
+   │   └── UnknownCoding     415: its body has a content coding that is not decoded here
    ├── TooMany               429: too many requests; retry after `retry_after_s`
+   ├── HeadTooLarge          431: the URL and the headers are larger than `proxy.max_head_bytes`
    ├── UnrecordedRoute       501: a generating route that Hone does not record
    ├── BadGateway            502: the engine broke off
    └── Unavailable           503: retry after `retry_after_s`
@@ -141,6 +144,13 @@ class WrongMethod(CallerError):
     code = "method_not_allowed"
 
 
+class RequestTimeout(CallerError):
+    """The head or the body of the request did not come in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class StateConflict(CallerError):
     """The object's state does not allow this."""
 
@@ -161,6 +171,19 @@ class WrongMediaType(CallerError):
 
     status = 415
     code = "unsupported_media_type"
+
+
+class UnknownCoding(WrongMediaType):
+    """A body with a content coding that is not decoded here."""
+
+    code = "unsupported_content_coding"
+
+
+class HeadTooLarge(CallerError):
+    """The URL and the headers are larger than `proxy.max_head_bytes`."""
+
+    status = 431
+    code = "head_too_large"
 
 
 class TooMany(CallerError):

@@ -102,7 +102,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "http": set(),
         "settings": set(),
         "dialects": {"http"},
-        "admission": {"dialects", "http"},
+        "admission": {"dialects", "http", "settings"},
         "engine": {"dialects", "http", "settings"},
         "gate": {"engine", "settings"},
         "versions": {"engine", "gate", "settings"},

@@ -82,6 +82,21 @@ def split_path(raw_path: bytes) -> tuple[NamedTrajectory | None, bytes]:
     return named, path
 
 
+def complete_path(path: bytes, routes: frozenset[bytes]) -> bytes:
+    """Return the path that a client means whose base_url has a `/v1` too little or too much, or a slash too much.
+
+    `path`: behind the address. `routes`: the first segments below `/v1`.
+    """
+    if path.startswith(b"/hone/v1/"):
+        return path.rstrip(b"/")
+    segments = [segment for segment in path.split(b"/") if segment]
+    while segments[:2] == [b"v1", b"v1"]:
+        del segments[0]
+    if segments and segments[0] in routes:
+        segments.insert(0, b"v1")
+    return b"/" + b"/".join(segments) if segments[:1] == [b"v1"] else path
+
+
 def _id(parts: list[str], at: int, what: str) -> str:
     return _checked(parts[at] if at < len(parts) else "", f"the {what} in the path")
 

@@ -120,14 +120,16 @@ class Guard:
         self._asking = asyncio.Lock()
         self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were admitted
 
-    async def admit(self, method: str, path: str, headers: Mapping[bytes, bytes], peer: str | None) -> Caller:
-        """Return the caller of a request.
+    async def admit(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], peer: str | None, *, page_allowed: bool = False
+    ) -> Caller:
+        """Return the caller of a request. `page_allowed`: settings name the page's origin, if a page sent it.
 
         Raises Unauthorized, Forbidden, WrongMediaType, and Unavailable where the store cannot check the key.
         """
         secret = _secret(headers)
         if not await self._is_guarded():
-            self._require_local(headers, peer)
+            self._require_local(headers, peer, page_allowed=page_allowed)
             if pages.is_page(path):
                 return EVERYTHING  # its forms carry a token of their own (`proxy.dashboard.forms`)
             # DELETE ends a session, without a body; a browser sends a preflight before a page's DELETE
@@ -178,12 +180,12 @@ class Guard:
             raise Unauthorized("the sign-in has expired: sign in again.")
         return self._caller(key)
 
-    def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:
+    def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None, *, page_allowed: bool) -> None:
         place = (peer, headers.get(b"host", b""))
         if place not in self._local:
             _require_loopback(peer, place[1].decode("latin-1"))
             self._local.put(place, True)
-        _require_own_origin(headers)
+        _require_own_origin(headers, page_allowed=page_allowed)
 
     async def _is_guarded(self) -> bool:
         if time.monotonic() >= self._guarded_until:
@@ -254,14 +256,19 @@ def _require_loopback(peer: str | None, host: str) -> None:
         raise Forbidden(f"the Host {host[:200]!r} is not this machine's own name. {_ADVICE}")
 
 
-def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
+def _require_own_origin(headers: Mapping[bytes, bytes], *, page_allowed: bool) -> None:
     if b"x-forwarded-for" in headers or b"forwarded" in headers:
         raise Forbidden(f"a request that another proxy forwarded was refused. {_ADVICE}")
     origin = headers.get(b"origin")
+    if page_allowed:
+        return
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
         return  # one of Hone's forms: for a page with the policy no-referrer a browser sends the origin null
     if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
-        raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
+        raise Forbidden(
+            f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone: name its origin in `cors_origins` of "
+            f"[proxy] if it may. {_ADVICE}"
+        )
 
 
 def _require_same_origin(headers: Mapping[bytes, bytes]) -> None:

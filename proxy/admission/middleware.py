@@ -1,40 +1,62 @@
 """The outermost layer: pure ASGI that every request passes before it is routed.
 
-Owns: taking the address off the path, admission (`proxy.admission.auth`), and answering errors of both in the caller's
-format. It leaves its results in the scope: `hone.headers`, `hone.caller`, `hone.stated`, and the requested path in
-`hone.asked`. Refuses: routes.
+Owns: taking the address off the path, admission (`proxy.admission.auth`), pages of other origins, compressed bodies,
+the way from `/` to the pages, and answering errors of these in the caller's format. It leaves its results in the scope:
+`hone.headers`, `hone.caller`, `hone.stated`, the requested path in `hone.asked`, and in `hone.sender` the address to
+count failed sign-ins by. Refuses: routes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+from urllib.parse import unquote
 
 from proxy.admission import pages
-from proxy.admission.address import combine_addresses, split_path
+from proxy.admission.address import combine_addresses, complete_path, split_path
 from proxy.admission.auth import Guard
+from proxy.admission.cors import CrossOrigin, preflight_headers, with_cors
 from proxy.admission.replies import MCP_PATH, send_error, translate_error
+from proxy.admission.sender import sender_address
 from proxy.errors import BadRequest
 from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.http.content_coding import decode_request
+from proxy.settings.sections import ProxySettings
 from recorder.registry.keys import Scope as KeyScope
 
 
 class AdmissionMiddleware:
-    """Wraps the routed app."""
+    """Wraps the routed app. `routes`: the paths of the model routes, from `/v1/` on."""
 
-    def __init__(self, app: App, guard: Guard) -> None:
+    def __init__(self, app: App, guard: Guard, settings: ProxySettings, routes: Iterable[str]) -> None:
         self._app = app
         self._guard = guard
+        self._settings = settings
+        self._origins = CrossOrigin(settings.cors_origins)
+        self._routes = frozenset(path.split("/")[2].encode() for path in routes if path.startswith("/v1/"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit a request, or answer with the error."""
         if scope["type"] == "http":
+            headers = scope["hone.headers"] = dict(scope["headers"])
+            raw_path = scope["hone.asked"] = scope.get("raw_path") or scope["path"].encode()
+            if (origin := self._origins.allowed(raw_path, headers)) is not None:
+                if (preflight := preflight_headers(scope, headers, origin)) is not None:
+                    await send({"type": "http.response.start", "status": 204, "headers": preflight})
+                    await send({"type": "http.response.body"})
+                    return
+                send = with_cors(send, origin)
+            if raw_path == b"/" and self._settings.pages and scope["method"] in ("GET", "HEAD"):
+                await respond(send, 303, b"", pages.HTML, [(b"location", b"/hone/"), *pages.HEADERS])
+                return
             try:
                 await self._enter(scope)
+                receive = decode_request(scope, headers, receive, self._settings.max_body_bytes)
             except Exception as e:  # noqa: BLE001 - a boundary: the caller receives any error in its own format
                 path = scope.get("hone.path") or scope["path"]
                 if await _sent_to_sign_in(e, scope, send, path):
                     return
-                await send_error(send, path, translate_error(e, scope["method"], path))
+                await send_error(send, path, translate_error(e, scope))
                 return
         elif scope["type"] == "websocket":
             await receive()
@@ -43,17 +65,21 @@ class AdmissionMiddleware:
         await self._app(scope, receive, send)
 
     async def _enter(self, scope: Scope) -> None:
-        headers = scope["hone.headers"] = dict(scope["headers"])
-        raw_path = scope["hone.asked"] = scope.get("raw_path") or scope["path"].encode()
+        headers, raw_path = scope["hone.headers"], scope["hone.asked"]
         scope["hone.path"] = strip_address(raw_path)
         _refuse_doubled(scope)
         named, rest = split_path(raw_path)
-        scope["hone.path"] = rest.decode("latin-1")
+        meant = complete_path(rest, self._routes)
+        scope["hone.path"] = meant.decode("latin-1")
         if named is not None:
-            scope["path"], scope["raw_path"] = scope["hone.path"], rest
+            scope["path"], scope["raw_path"] = scope["hone.path"], meant
+        elif meant != rest:
+            scope["path"], scope["raw_path"] = unquote(scope["hone.path"]), meant
         path: str = scope["path"]
         peer = scope["client"][0] if scope.get("client") else None
-        caller = await self._guard.admit(scope["method"], path, headers, peer)
+        scope["hone.sender"] = sender_address(peer, scope["headers"], self._settings.trusted_proxies)
+        page_allowed = self._origins.allowed(raw_path, headers, guarded=False) is not None
+        caller = await self._guard.admit(scope["method"], path, headers, peer, page_allowed=page_allowed)
         run = combine_addresses(named, caller.run, headers, caller.whose)
         if run.address.purpose in ("val", "eval"):
             caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")

@@ -3,8 +3,8 @@
 Owns: the scopes of pages, the cookie's name, the headers of every page, the page of an error, and the limit on failed
 sign-ins. Refuses: the pages themselves (`proxy.dashboard`).
 
-After `ALLOWED` unknown keys within a minute, a sender has to wait. Failures are counted by the sender's address, in
-this process. Behind a load balancer, all senders share one address.
+After `ALLOWED` unknown keys within a minute, a sender has to wait. Failures are counted by the sender's address
+(`proxy.admission.sender`), in this process.
 """
 
 from __future__ import annotations

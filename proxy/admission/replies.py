@@ -7,9 +7,10 @@ Owns: the format of an error by the path of its request: a dialect's on model ro
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from litestar.exceptions import HTTPException
@@ -24,15 +25,18 @@ from proxy.errors import (
     StateConflict,
     TooLarge,
     Unavailable,
+    UnknownCoding,
     UnknownObject,
     WrongMethod,
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
+from proxy.http.content_coding import ACCEPTED
 from recorder.errors import Conflict, FilterInvalid, InvalidId, NotFound, StoreError, TooSlow
 
 log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
+_HOST: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,255}")
 PROBLEM = b"application/problem+json"
 _LESS = (
     "Request less (a filter, a shorter time), or retry in a moment. Recording, judging and training continue. "
@@ -51,6 +55,8 @@ def error_headers(error: CallerError) -> RawHeaders:
     """Return the headers that belong to an error."""
     if error.retry_after_s is not None:
         return [(b"retry-after", b"%d" % error.retry_after_s)]
+    if isinstance(error, UnknownCoding):
+        return [(b"accept-encoding", ACCEPTED)]
     return [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
 
 
@@ -89,8 +95,9 @@ async def send_json(send: Send, value: object) -> None:
     await respond(send, 200, orjson.dumps(value))
 
 
-def translate_error(error: Exception, method: str, path: str) -> CallerError:
+def translate_error(error: Exception, scope: Mapping[str, Any]) -> CallerError:
     """Return the caller's error for an exception of the web framework or the recorder, or for a bug in Hone."""
+    method, path = scope["method"], scope.get("hone.path") or scope["path"]
     if isinstance(error, CallerError):
         return error
     if isinstance(error, FilterInvalid):
@@ -106,7 +113,7 @@ def translate_error(error: Exception, method: str, path: str) -> CallerError:
         return EngineRefused(message, status=500, kind="server_error")
     status = error.status_code
     if status == 404:
-        return unknown_route(method, path)
+        return unknown_route(scope)
     if status == 405:
         return WrongMethod(f"{method} {path[:200]} is not served: /schema lists the methods.")
     if status == 413:
@@ -122,8 +129,13 @@ def _faults(extra: object) -> str:
     return "; ".join(f"{fault.get('key')}: {fault.get('message')}" for fault in extra if isinstance(fault, dict))
 
 
-def unknown_route(method: str, path: str) -> UnknownObject:
-    """Return the error for a route that does not exist."""
+def unknown_route(scope: Mapping[str, Any]) -> UnknownObject:
+    """Return the error for a route that does not exist, with the base_url that the caller should use."""
+    headers: Mapping[bytes, bytes] = scope["hone.headers"]
+    scheme = "https" if headers.get(b"x-forwarded-proto") == b"https" else scope.get("scheme", "http")
+    host = headers.get(b"host", b"").decode("latin-1")
+    base_url = f"{scheme}://{host}" if _HOST.fullmatch(host) else "http://HOST:PORT"
     return UnknownObject(
-        f"{method} {path[:200]} is not a route of Hone: /schema lists its routes, `GET /v1/models` the models."
+        f"{scope['method']} {scope['hone.path'][:200]} is not a route of Hone: /schema lists its routes, `GET "
+        f"/v1/models` the models. The base_url is {base_url}/v1 for OpenAI's clients, and {base_url} for Anthropic's."
     )

@@ -27,7 +27,7 @@ async def sign_in(context: ForPages, request: AnyRequest) -> Response[str] | Res
     """Check a key, and set a cookie for it. Raises TooMany after too many unknown keys."""
     form = await forms.read_fields(request)
     onward = forms.local_path(forms.field_text(form, "onward"))
-    sender = request.client.host if request.client is not None else "an unknown peer"
+    sender: str = request.scope["hone.sender"]  # type: ignore[typeddict-item]  # put there by the middleware
     context.tries.require_few(sender)
     key = await keys.verify_secret(context.hone.project.store, forms.field_text(form, "key"))
     wrong = _wrong(key, context.project.id)

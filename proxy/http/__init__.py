@@ -1,4 +1,4 @@
-"""HTTP building blocks: raw ASGI, server-sent events with keep-alive comments, and shutdown of running calls.
+"""HTTP building blocks: connections and their limits, raw ASGI, compressed bodies, server-sent events, shutdown.
 
-Refuses: knowledge of what is served. Others import `asgi`, `sse` and `shutdown`.
+Refuses: knowledge of what is served.
 """

@@ -43,15 +43,16 @@ class ResponseRoutes:
             await self.calls(scope, receive, send)
             return
         try:
-            await send_json(send, await self._about(scope["method"], path, _query(scope), scope["hone.caller"].whose))
+            await send_json(send, await self._about(scope, path, _query(scope), scope["hone.caller"].whose))
         except CallerError as e:
             await send_error(send, path, e)
         except StoreError as e:
             await send_error(send, path, Unavailable(f"the store does not answer now: {e}"))
 
-    async def _about(self, method: str, path: str, query: dict[str, str], whose: KeyAccess) -> Body:
+    async def _about(self, scope: Scope, path: str, query: dict[str, str], whose: KeyAccess) -> Body:
+        method: str = scope["method"]
         if not path.startswith(PATH + "/"):
-            raise unknown_route(method, path)
+            raise unknown_route(scope)
         response_id, _, what = unquote(path.removeprefix(PATH + "/").rstrip("/")).partition("/")
         served = {
             ("GET", ""): self._show,
@@ -65,7 +66,7 @@ class ResponseRoutes:
         if what in ("", "cancel", "input_items"):
             allowed = " or ".join(m for m, w in served if w == what)
             raise WrongMethod(f"{method} {path[:200]} is not served: use {allowed}.")
-        raise unknown_route(method, path)
+        raise unknown_route(scope)
 
     async def _show(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
         if query.get("stream", "false").lower() not in ("false", "0"):

@@ -71,7 +71,7 @@ class ModelRoutes:
         if scope["method"] not in ("GET", "HEAD"):
             await send_error(send, path, WrongMethod(f"{scope['method']} {path} is not served: use GET."))
         elif path != "/v1/models" and not path.startswith("/v1/models/"):
-            await send_error(send, path, unknown_route(scope["method"], path))
+            await send_error(send, path, unknown_route(scope))
         elif not name:
             await send_json(send, {"object": "list", "data": cards})
         elif card := next((card for card in cards if card["id"] == name), None):

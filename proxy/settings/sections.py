@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 
 from recorder.base.function_paths import is_function_path
 
@@ -107,6 +107,24 @@ class ProxySettings(BaseModel):
     501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     """Largest request body that is accepted."""
+    max_head_bytes: int = Field(64 * 1024, ge=1024, le=16 * 1024 * 1024)
+    """Largest head of a request that is accepted: its URL and its headers."""
+    head_timeout_s: float = Field(20.0, gt=0)
+    """Time limit for the head of a request, from its first byte on."""
+    body_timeout_s: float = Field(30.0, gt=0)
+    """How long a request's body may stand still."""
+    max_pipelined: int = Field(16, ge=1, le=1024)
+    """How many requests of one connection may wait behind the one that is answered. Then nothing more is read."""
+    max_connections: int | None = Field(None, ge=1)
+    """How many connections a process has at most. At the limit, a new one takes the place of an idle one. Default: the
+    limit of open files, which is raised as far as the system allows, less 256."""
+    cors_origins: list[str] = []
+    """Origins whose pages may call `/v1`, `/t`, `/g` and `/hone/v1` from a browser, for example
+    `https://app.example.com`. A page sends a key as other clients do, and never a cookie. `*`: any page, on a proxy
+    with keys only."""
+    trusted_proxies: list[IPvAnyNetwork] = []
+    """Addresses or networks of the load balancers in front of this proxy. From these alone `X-Forwarded-For` is read,
+    for the limit of failed sign-ins and for logs."""
     allowed_media_hosts: list[str] = []
     """Hosts from which the engine may fetch images and other media that a message references by URL."""
     connect_timeout_s: float = Field(5.0, gt=0)
@@ -132,6 +150,14 @@ class ProxySettings(BaseModel):
         if url is not None and not re.fullmatch(r"https?://[^\s/@?#]+(?:/v1)?/?", url):
             raise ValueError("it is not an address: write it as http://host:port")
         return url and url.rstrip("/").removesuffix("/v1")
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _exact_origins(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/@?#*]+", origin):
+                raise ValueError(f"{origin[:80]!r} is no origin: write scheme://host or scheme://host:port, or *")
+        return [origin.lower() for origin in origins]
 
     @field_validator("models")
     @classmethod

@@ -22,7 +22,8 @@ from litestar.types import Send as LitestarSend
 
 from proxy import metrics
 from proxy.admission.auth import Guard, is_loopback
-from proxy.admission.middleware import AdmissionMiddleware
+from proxy.admission.cors import ANY
+from proxy.admission.middleware import AdmissionMiddleware, strip_address
 from proxy.admission.pages import HEADERS as PAGE_HEADERS
 from proxy.admission.pages import HTML
 from proxy.admission.replies import MCP_PATH, error_headers, render_error, send_error, translate_error
@@ -39,8 +40,9 @@ from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.engine.client import Client
 from proxy.engine.context_lengths import ContextLengths
 from proxy.engine.providers import Providers
-from proxy.errors import ConfigError, UnknownObject
+from proxy.errors import CallerError, ConfigError, UnknownObject
 from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.http.connections import ConnectionLimits, ConnectionTable
 from proxy.http.shutdown import Shutdown
 from proxy.metrics import Metrics, merge_metrics
 from proxy.responses_api import routes
@@ -133,7 +135,9 @@ class HoneApp(AdmissionMiddleware):
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()
         routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
-        super().__init__(routed, Guard(deps.project, own_groups=deps.settings.key_groups == "own"))
+        guard = Guard(deps.project, own_groups=deps.settings.key_groups == "own")
+        super().__init__(routed, guard, deps.settings, (*DIALECTS, *PASSED, *GENERATING, "/v1/models"))
+        self.connections = ConnectionTable(_limits(deps.settings), _render)
 
     def _at_mcp(self, parts: ServingParts) -> App:
         gateway, peers = self._gateway, self._deps.peers
@@ -151,6 +155,11 @@ class HoneApp(AdmissionMiddleware):
             raise ConfigError(
                 f"Hone would listen on {deps.settings.host} for everybody, without keys: create a key first "
                 "(`hone keys create`), or set `host` in [proxy] to 127.0.0.1."
+            )
+        if ANY in deps.settings.cors_origins and not await has_keys(deps.project):
+            raise ConfigError(
+                "`cors_origins` in [proxy] allows the pages of any origin, on a proxy without keys: create a key first "
+                "(`hone keys create`), or name the origins."
             )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
@@ -172,6 +181,21 @@ class HoneApp(AdmissionMiddleware):
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
+
+
+def _limits(settings: ProxySettings) -> ConnectionLimits:
+    return ConnectionLimits(
+        head_bytes=settings.max_head_bytes,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        pipelined=settings.max_pipelined,
+        connections=settings.max_connections,
+    )
+
+
+def _render(path: str, error: CallerError) -> tuple[bytes, bytes]:
+    """An error of HTTP itself, for a caller of a path that was not checked."""
+    return render_error(strip_address(path.encode("latin-1")), error)
 
 
 def create_app(deps: AppParts) -> HoneApp:
@@ -311,7 +335,7 @@ def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: WorkerPeers 
 def _error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """An error as a response, in the format of its path."""
     path = cast(Scope, request.scope)["hone.path"]
-    translated = translate_error(error, request.method, path)
+    translated = translate_error(error, request.scope)
     body, media_type = render_error(path, translated)
     headers = {name.decode(): value.decode() for name, value in error_headers(translated)}
     if media_type == HTML:

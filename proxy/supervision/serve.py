@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -30,6 +31,7 @@ from proxy.api.status import Setting
 from proxy.engine.command import engine_key, require_no_adapter, url_host
 from proxy.errors import ConfigError, PortInUse
 from proxy.http.asgi import App
+from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
 from proxy.settings.display import describe_leaves, display_value
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings, base_name
@@ -50,7 +52,6 @@ from recorder.store.database import Project
 
 BACKLOG = 2048
 SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
-KEEP_ALIVE_S = 75  # longer than agents' clients keep idle connections, so that the clients close them
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -109,7 +110,7 @@ async def serve(
     middleware = DrainMiddleware(app, app.stop)
     config = uvicorn.Config(
         middleware,
-        http="httptools",
+        http=cast("type[asyncio.Protocol]", partial(HttpConnection, app.connections)),
         ws="none",
         lifespan="off",  # entered below, so that an error at the start reaches the caller
         access_log=False,
@@ -122,7 +123,7 @@ async def serve(
     async with app.running(), second_listener(middleware) if second_listener is not None else contextlib.nullcontext():
         gc.collect()
         gc.freeze()  # full collections skip what was imported
-        await _until_stopped(_Server(config, middleware, stop_timeout_s), sock)
+        await _until_stopped(_Server(config, middleware, app.connections, stop_timeout_s), sock)
 
 
 async def _until_stopped(server: _Server, sock: socket.socket) -> None:
@@ -138,9 +139,16 @@ async def _until_stopped(server: _Server, sock: socket.socket) -> None:
 class _Server(uvicorn.Server):
     """uvicorn's server, which listens until the last request has ended and does not raise signals again."""
 
-    def __init__(self, config: uvicorn.Config, middleware: DrainMiddleware, stop_timeout_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        middleware: DrainMiddleware,
+        connections: ConnectionTable,
+        stop_timeout_s: float,
+    ) -> None:
         super().__init__(config)
         self._middleware = middleware
+        self._connections = connections
         self._stop_timeout_s = stop_timeout_s
         self._ending = asyncio.Event()
 
@@ -160,6 +168,7 @@ class _Server(uvicorn.Server):
         uvicorn refreshes the date header in every tenth loop; here every loop does, once a second.
         """
         while not await self.on_tick(0):
+            self._connections.end_late(asyncio.get_running_loop().time())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._ending.wait()

@@ -200,7 +200,7 @@ async def _start_all(containers: Containers, folder: Path) -> None:
         assert "helpdesk" in [one["id"] for one in models.json()["data"]]
         schema = await http.get("/schema/openapi.json", headers=key)  # with what was left of Faker in
         assert "/hone/v1/status" in schema.json()["paths"]
-        drawn = await http.get("/hone/charts/lessons.svg", headers=key)  # with the fonts that were left in
+        drawn = await http.get("/hone/charts/outcomes.svg", headers=key)  # with the fonts that were left in
         assert drawn.headers["content-type"].startswith("image/svg"), drawn.text
 
 

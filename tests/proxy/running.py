@@ -141,6 +141,7 @@ async def serving(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        sock.close()  # the server does, unless it did not start
         await pages_store.close()
 
 

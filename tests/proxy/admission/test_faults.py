@@ -63,7 +63,7 @@ async def test_a_fault_of_other_routes_is_told_too(proxy: Proxy, monkeypatch: py
 async def test_a_store_that_is_away_at_the_gate_is_no_fault(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    async def away(*_: Any) -> None:
+    async def away(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("the store is away")
 
     monkeypatch.setattr(Guard, "admit", away)
