@@ -97,9 +97,9 @@ class Upstream:
         session = await self._opened(exchange, modern)
         try:
             with session.link.working(exchange):
-                await session.link.ready()
-                if not session.begun:
-                    session.begun = True
+                speaks = await session.link.ready()
+                if session.begun is not speaks:
+                    session.begun = speaks
                     with suppress(MCPError):  # surplus log messages are filtered here
                         await self._set_level(session.link, exchange)
                 yield session.link

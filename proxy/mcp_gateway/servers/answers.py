@@ -1,0 +1,124 @@
+"""The bytes of a server's answer: decoded, bounded, and free of halves of characters.
+
+Owns: content encodings, the bound of `max_answer_mib`, and `\\ud83d` without its other half, which Python's JSON
+readers refuse. Refuses: connections, and what an answer means (`proxy.mcp_gateway.servers.transport`).
+
+An answer is read in slices, and other work of the event loop runs between them: 0.3 MB of gzip may hold 300 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+import httpx2
+
+from proxy.errors import UpstreamDown
+
+_SLICE_BYTES: Final = 32 * 1024
+_HIGH: Final = rb"[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = rb"[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE: Final = re.compile(
+    rb"\\(?:(?P<pair>u" + _HIGH + rb"\\u" + _LOW + rb")|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_LONGEST_ESCAPE: Final = len(rb"\ud83d\ude00")
+_EVENT_END: Final = (b"\n\n", b"\r\r", b"\n\r\n")
+
+
+class AnswerTooLarge(UpstreamDown):
+    """An answer has more bytes than its server's `max_answer_mib`. The server itself is well."""
+
+
+async def read_slices(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the decoded body in small slices, with other work of the event loop between them.
+
+    Raises httpx2.TransportError if the connection breaks off, httpx2.DecodingError if the encoding is broken.
+    """
+    async for piece in response.aiter_bytes():
+        for at in range(0, len(piece), _SLICE_BYTES):
+            yield piece[at : at + _SLICE_BYTES]
+            await asyncio.sleep(0)
+
+
+async def read_body(response: httpx2.Response, most_bytes: int) -> bytes:
+    """Return the decoded body. Raises AnswerTooLarge, httpx2.TransportError, httpx2.DecodingError."""
+    parts, size, mender = list[bytes](), 0, HalfCharacters()
+    async for part in read_slices(response):
+        size += len(part)
+        if size > most_bytes:
+            raise AnswerTooLarge(f"its answer has more than {most_bytes} bytes")
+        parts.append(mender.mend(part))
+    return b"".join([*parts, mender.rest()])
+
+
+class EventBound:
+    """The size of the running event of a stream: the stream itself has no end."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._tail = b""
+
+    def add(self, part: bytes) -> None:
+        """Count a part of the stream. Raises AnswerTooLarge."""
+        seen = self._tail + part
+        ended = max(seen.rfind(end) + len(end) if end in seen else 0 for end in _EVENT_END)
+        self._size = len(seen) - ended if ended else self._size + len(part)
+        self._tail = seen[-2:]
+        if self._size > self._most_bytes:
+            raise AnswerTooLarge(f"an event of its answer has more than {self._most_bytes} bytes")
+
+
+class HalfCharacters:
+    """Replaces escaped surrogates that have no other half by U+FFFD, in JSON that arrives in parts."""
+
+    def __init__(self) -> None:
+        self._held = b""  # the beginning of an escape, whose end is in the next part
+
+    def mend(self, part: bytes) -> bytes:
+        """Return the part, and what was held of those before, without halves."""
+        text = self._held + part
+        cut = _unfinished_escape(text)
+        text, self._held = text[:cut], text[cut:]
+        if b"\\ud" not in text and b"\\uD" not in text:
+            return text
+        return _ESCAPE.sub(_mended, text)
+
+    def rest(self) -> bytes:
+        """Return what is still held at the end of the text."""
+        return _ESCAPE.sub(_mended, self._held)
+
+
+def _mended(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape["half"] is None else rb"\ufffd"
+
+
+def _unfinished_escape(text: bytes) -> int:
+    """Return where an escape begins that may go on after the text; the length of the text if there is none."""
+    at = text.find(b"\\", max(0, len(text) - _LONGEST_ESCAPE))
+    before = at
+    while before > 0 and text[before - 1 : before] == b"\\":
+        before -= 1
+    at += (at - before) % 2  # the second one of a pair begins no escape
+    while at >= 0:
+        at = text.find(b"\\", at)
+        if at < 0:
+            break
+        rest = text[at:]
+        if _goes_on(rest):
+            return at
+        at += 2 if rest[1:2] != b"u" else 6
+    return len(text)
+
+
+def _goes_on(escape: bytes) -> bool:
+    """Whether the rest of a text that begins with an escape may be a part of it only."""
+    if escape[1:2] not in (b"", b"u"):
+        return False
+    if len(escape) < 6:
+        return True
+    if re.fullmatch(_HIGH, escape[2:6]) is None:
+        return False
+    return len(escape) < _LONGEST_ESCAPE and rb"\u".startswith(escape[6:8])
