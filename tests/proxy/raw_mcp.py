@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -33,7 +33,8 @@ class RawServer:
         self.fails = False
         self.streams = False  # answers are events of a stream
         self.encoding: str | None = None
-        self.encoded: bytes | None = None  # a body instead of the answer's own
+        self.encode: Callable[[bytes], bytes] | None = None  # for the answers of `answers`
+        self.encoded: bytes | None = None  # a body in place of the answer's own
 
     def _answer(self, asked: dict[str, Any]) -> str:
         method = asked["method"]
@@ -60,8 +61,9 @@ class RawServer:
         about = "content-type: application/json\r\n"
         if self.streams:
             about, body = "content-type: text/event-stream\r\n", b"event: message\ndata: " + body + b"\n\n"
-        if asked["method"] in self.answers and self.encoded is not None:
-            body, about = self.encoded, about + f"content-encoding: {self.encoding}\r\n"
+        if asked["method"] in self.answers and self.encoding is not None:
+            about += f"content-encoding: {self.encoding}\r\n"
+            body = self.encode(body) if self.encode is not None else self.encoded or body
         return f"HTTP/1.1 200 OK\r\n{about}content-length: {len(body)}\r\n\r\n".encode() + body
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

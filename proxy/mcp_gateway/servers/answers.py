@@ -64,10 +64,12 @@ class EventBound:
     def add(self, part: bytes) -> None:
         """Count a part of the stream. Raises AnswerTooLarge."""
         seen = self._tail + part
-        ended = max(seen.rfind(end) + len(end) if end in seen else 0 for end in _EVENT_END)
-        self._size = len(seen) - ended if ended else self._size + len(part)
+        ends = [(seen.find(end), seen.rfind(end) + len(end)) for end in _EVENT_END if end in seen]
+        first_end = min((first for first, _ in ends), default=len(seen))
+        largest = self._size - len(self._tail) + first_end
+        self._size = len(seen) - max(last for _, last in ends) if ends else self._size + len(part)
         self._tail = seen[-2:]
-        if self._size > self._most_bytes:
+        if max(largest, self._size) > self._most_bytes:
             raise AnswerTooLarge(f"an event of its answer has more than {self._most_bytes} bytes")
 
 
