@@ -30,7 +30,7 @@ from mcp.shared.transport_context import TransportContext
 from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, CallerRequest
 from proxy.mcp_gateway.servers import transport
-from proxy.mcp_gateway.servers.answers import AnswerTooLarge
+from proxy.mcp_gateway.servers.answers import MOST_VALUES, AnswerTooLarge, TooManyValues
 from proxy.mcp_gateway.servers.handshake import AgreedProtocol, Dispatcher, usable_capabilities
 from proxy.mcp_gateway.servers.listener import Backoff, Listener
 from proxy.settings.mcp import McpServerSettings
@@ -243,6 +243,11 @@ class Link:
 
     def _translated(self, error: MCPError | UpstreamDown, method: str, connection: _Connection) -> Exception:
         """An error of a request as its caller gets it. The server's own errors stay as they are."""
+        if isinstance(error, TooManyValues):
+            return AnswerTooLarge(
+                f"the MCP server {self.name!r} answered {method} with more than {MOST_VALUES} JSON values, "
+                "the most that Hone reads: ask for less"
+            )
         if isinstance(error, AnswerTooLarge):
             return AnswerTooLarge(
                 f"the MCP server {self.name!r} answered {method} with more than {self._settings.max_answer_mib:g} MiB, "

@@ -38,7 +38,14 @@ from mcp.shared.transport_context import TransportContext
 
 from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT
-from proxy.mcp_gateway.servers.answers import AnswerTooLarge, EventBound, HalfCharacters, read_body, read_slices
+from proxy.mcp_gateway.servers.answers import (
+    AnswerTooLarge,
+    EventBound,
+    HalfCharacters,
+    ValueCount,
+    read_body,
+    read_slices,
+)
 from proxy.settings.mcp import McpServerSettings
 from recorder.base.urls import mask_parameters
 
@@ -116,7 +123,7 @@ class _Delivery:
     """What the transport sees of one request. The SDK's errors cannot be told from those of a server otherwise."""
 
     failure: str | None = None
-    too_large: str | None = None
+    too_large: AnswerTooLarge | None = None
     session: Literal["known", "doubtful", "unknown"] = "known"
 
 
@@ -137,7 +144,7 @@ async def send_request(
         return await dispatcher.send_raw_request(method, params, options)
     except MCPError as e:
         if seen.too_large is not None:
-            raise AnswerTooLarge(seen.too_large) from e
+            raise seen.too_large from e
         if seen.failure is not None:
             raise Undelivered(seen.failure) from e
         if e.error.code == types.CONNECTION_CLOSED and e.error.message == _CLOSED:
@@ -170,8 +177,8 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
             async with aclosing(response):
                 body = await read_body(response, self._most_bytes)
         except AnswerTooLarge as e:
-            seen.too_large = str(e)
-            return _unreachable(request, seen.too_large)
+            seen.too_large = e
+            return _unreachable(request, str(e))
         except (httpx2.TransportError, httpx2.DecodingError) as e:
             seen.failure = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             return _unreachable(request, seen.failure)
@@ -242,17 +249,20 @@ class _EventStream(httpx2.AsyncByteStream):
         self._seen = seen
         self._bound = EventBound(most_bytes)
         self._mender = HalfCharacters()
+        self._values = ValueCount()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         can_resume = False
         try:
             async for part in read_slices(self._response):
-                self._bound.add(part)
+                ended = self._bound.add(part)
                 can_resume = can_resume or part.startswith(b"id:") or b"\nid:" in part
-                yield self._mender.mend(part)
+                mended = self._mender.mend(part)
+                self._values.add(mended, ended=ended)
+                yield mended
             yield self._mender.rest()
         except AnswerTooLarge as e:
-            self._seen.too_large = str(e)
+            self._seen.too_large = e
             raise httpx2.SSEError(str(e)) from e  # after any other error, the SDK would resume the stream
         except (httpx2.TransportError, httpx2.DecodingError) as e:
             self._seen.failure = f"the connection broke off: {type(e).__name__}"

@@ -17,7 +17,7 @@ from typing import Any
 import brotli
 import pytest
 
-from proxy.mcp_gateway.servers.answers import AnswerTooLarge, EventBound, HalfCharacters
+from proxy.mcp_gateway.servers.answers import AnswerTooLarge, EventBound, HalfCharacters, ValueCount
 from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.event_loop import GAP_S, loop_gaps
@@ -131,6 +131,46 @@ async def test_an_encoded_answer_within_the_limit_is_read(
             server.answers = {method: json.dumps({"a": "a" * 2**21})}
             assert "`max_answer_mib` in [mcp.s]" in (await caller.ask(method, params))["error"]["message"]
         assert 'hone_mcp_server_up{server="s"} 1.0' in (await proxy.http.get("/metrics")).text
+
+
+FORMS = {
+    "numbers": b"0," * 5_000_000 + b"0",
+    "lists": b"[]," * 5_000_000 + b"0",
+    "objects": b'{"a":0},' * 1_800_000 + b"0",
+    "strings": b'"\\"",' * 2_500_000 + b"0",
+    "nested": b"[" * 15_000_000,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+async def test_an_answer_of_very_many_values_is_not_read(store: Store, form: str, streams: bool) -> None:
+    server = RawServer()
+    server.streams, server.encoding = streams, "gzip"
+    body = b'{"jsonrpc":"2.0","id":2,"result":{"content":[],"structuredContent":{"x":[' + FORMS[form] + b"]}}}"
+    server.encoded = deflated([b"data: " + body + b"\n\n" if streams else body], GZIP)
+    server.answers = {"tools/call": "{}"}
+    async with (
+        server.served() as url,
+        FakeEngine() as engine,
+        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+    ):
+        caller = RawCaller(proxy.http, LEGACY)
+        await caller.ask("tools/list", {})
+        async with memory_bounded(50), loop_gaps() as gaps:
+            answer = await caller.ask("tools/call", CALL)
+        assert gaps.busy_s <= GAP_S
+        assert "more than 100000 JSON values" in answer["result"]["content"][0]["text"]
+
+
+def test_values_are_counted_outside_of_strings_alone() -> None:
+    text = json.dumps({"a": ["x, [{ \\", '"', 1, {"b": None}], "c": "," * 1000}).encode()
+    mender, values = HalfCharacters(), ValueCount()
+    for at in range(0, len(text), 7):
+        values.add(mender.mend(text[at : at + 7]))
+    values.add(mender.rest())
+    assert values.count == len("{[,,,{,")
 
 
 async def test_a_body_that_cannot_be_decoded_is_an_error_of_its_call(store: Store) -> None:
