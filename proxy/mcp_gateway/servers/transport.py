@@ -42,10 +42,12 @@ from proxy.mcp_gateway.servers.answers import (
     AnswerTooLarge,
     EventBound,
     HalfCharacters,
+    TooManyValues,
     ValueCount,
     read_body,
     read_slices,
 )
+from proxy.mcp_gateway.servers.program_lines import LINE_TOO_LARGE, LINE_TOO_MANY, line_encoding
 from proxy.settings.mcp import McpServerSettings
 from recorder.base.urls import mask_parameters
 
@@ -72,7 +74,13 @@ async def open_streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, 
     if settings.url is None:
         assert settings.command is not None
         env = {name: value.get_secret_value() for name, value in settings.env.items()}
-        program = StdioServerParameters(command=settings.command, args=settings.args, env=env, cwd=settings.cwd)
+        program = StdioServerParameters(
+            command=settings.command,
+            args=settings.args,
+            env=env,
+            cwd=settings.cwd,
+            encoding=line_encoding(settings.max_answer_bytes),
+        )
         async with stdio_client(program) as pair:
             yield pair
         return
@@ -145,6 +153,8 @@ async def send_request(
     except MCPError as e:
         if seen.too_large is not None:
             raise seen.too_large from e
+        if e.error.message in (LINE_TOO_LARGE, LINE_TOO_MANY):
+            raise (TooManyValues() if e.error.message == LINE_TOO_MANY else AnswerTooLarge(LINE_TOO_LARGE)) from e
         if seen.failure is not None:
             raise Undelivered(seen.failure) from e
         if e.error.code == types.CONNECTION_CLOSED and e.error.message == _CLOSED:
