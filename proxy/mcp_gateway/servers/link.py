@@ -93,6 +93,7 @@ class Link:
         self._owner: CallerRequest | None = None  # the way to the caller's session that this one belongs to
         self._called = f"a caller's session at the MCP server {name}" if own else f"the MCP server {name}"
         self._connection: _Connection | None = None
+        self._closed = False
         self._asked = 0  # requests that wait for an answer
         self._known = asyncio.Event()  # set: it is known whether it answers
         self._doubt = asyncio.Event()
@@ -270,7 +271,8 @@ class Link:
             self._doubt.set()
 
     def close(self) -> None:
-        """Mark it as closed: its users find it down."""
+        """Mark it as closed, before `run()` is cancelled: its users find it down."""
+        self._closed = True
         self.state, self.why = "down", "its session has ended"
         self._known.set()
 
@@ -285,6 +287,8 @@ class Link:
                     continue
             # A boundary: any failure of a server or a transport concerns that server only.
             except Exception as e:  # noqa: BLE001
+                if self._closed:
+                    return  # an error of a stream that is closing may replace the cancellation
                 self._down(transport.failure_reason(e, self._settings))
             await patience.wait()
 

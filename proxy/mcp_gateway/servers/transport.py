@@ -109,11 +109,11 @@ def _trusted() -> ssl.SSLContext:
 # --- what became of a request
 
 
-class Undelivered(UpstreamDown):
+class DeliveryError(UpstreamDown):
     """The server did not get a request, or its answer broke off."""
 
 
-class ConnectionEnded(Undelivered):
+class ConnectionEnded(DeliveryError):
     """The server has closed the connection itself, or its program has ended."""
 
 
@@ -143,7 +143,7 @@ async def send_request(
 ) -> dict[str, Any]:
     """Send a request and return its result.
 
-    Raises MCPError with the server's own error, or REQUEST_TIMEOUT if `options` have a timeout; Undelivered,
+    Raises MCPError with the server's own error, or REQUEST_TIMEOUT if `options` have a timeout; DeliveryError,
     AnswerTooLarge, SessionUnknown.
     """
     seen = _Delivery()
@@ -156,7 +156,7 @@ async def send_request(
         if e.error.message in (LINE_TOO_LARGE, LINE_TOO_MANY):
             raise (TooManyValues() if e.error.message == LINE_TOO_MANY else AnswerTooLarge(LINE_TOO_LARGE)) from e
         if seen.failure is not None:
-            raise Undelivered(seen.failure) from e
+            raise DeliveryError(seen.failure) from e
         if e.error.code == types.CONNECTION_CLOSED and e.error.message == _CLOSED:
             raise ConnectionEnded("it closed the connection") from e
         if seen.session != "known":

@@ -78,6 +78,7 @@ class Upstream:
 
     async def stop(self) -> None:
         """Close every connection."""
+        self.link.close()
         tasks = [task for task in (self._running, self._trying) if task is not None]
         for task in tasks:
             task.cancel()
