@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-import httpx2
+import httpx
 import mcp_types as types
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -90,11 +90,12 @@ class RawServer:
 class RawCaller:
     """A caller of one era at a gateway."""
 
-    def __init__(self, http: httpx2.AsyncClient, era: str) -> None:
+    def __init__(self, http: httpx.AsyncClient, era: str) -> None:
         self._http = http
         self._era = era
         self._session: dict[str, str] | None = None
         self.text = ""  # of the last answer
+        self._headers: Mapping[str, str] = {}
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The JSON-RPC answer."""

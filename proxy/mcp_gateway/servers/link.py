@@ -298,13 +298,13 @@ class Link:
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
-                self._connection = _Connection(dispatcher, await self._greet(dispatcher))
+                connection = self._connection = _Connection(dispatcher, await self._greet(dispatcher))
                 self._rise()
-                modern = self._connection.speaks.modern
+                modern = connection.speaks.modern
                 tasks.start_soon(self.listening.run if modern else self.listening.resume)
-                await self._while_known(self._connection)
+                await self._while_known(connection)
                 tasks.cancel_scope.cancel()
-        return self._connection.session_lost
+        return connection.session_lost
 
     async def _receive(
         self,

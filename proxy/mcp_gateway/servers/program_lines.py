@@ -35,7 +35,7 @@ def _find_encoding(name: str) -> codecs.CodecInfo | None:
         return None
     utf8 = codecs.lookup("utf-8")
     decoder = partial(_LineDecoder, int(name.removeprefix(_PREFIX)))
-    return codecs.CodecInfo(utf8.encode, utf8.decode, name=name, incrementaldecoder=decoder)  # type: ignore[arg-type]
+    return codecs.CodecInfo(utf8.encode, utf8.decode, name=name, incrementaldecoder=decoder)
 
 
 codecs.register(_find_encoding)

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import brotli
 import pytest
 
 from proxy.mcp_gateway.servers.answers import AnswerTooLarge, EventBound, HalfCharacters, ValueCount
@@ -24,6 +23,8 @@ from tests.event_loop import GAP_S, loop_gaps
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_mcp import LEGACY, MODERN, RawCaller, RawServer
 from tests.proxy.running import serving
+
+brotli: Any = pytest.importorskip("brotli")
 
 CALL: dict[str, Any] = {"name": "s__run", "arguments": {}}
 
