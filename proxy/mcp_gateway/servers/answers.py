@@ -29,8 +29,12 @@ MOST_VALUES: Final = 100_000  # of one answer: Python takes half a microsecond f
 _EVENT_END: Final = (b"\n\n", b"\r\r", b"\n\r\n")
 
 
-class AnswerTooLarge(UpstreamDown):
-    """An answer has more bytes than its server's `max_answer_mib`. The server itself is well."""
+class UnreadableAnswer(UpstreamDown):
+    """An answer cannot be decoded. The server itself is well."""
+
+
+class AnswerTooLarge(UnreadableAnswer):
+    """An answer has more bytes than its server's `max_answer_mib`."""
 
 
 class TooManyValues(AnswerTooLarge):
@@ -43,16 +47,20 @@ class TooManyValues(AnswerTooLarge):
 async def read_slices(response: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the decoded body in small slices, with other work of the event loop between them.
 
-    Raises httpx2.TransportError if the connection breaks off, httpx2.DecodingError if the encoding is broken.
+    Raises httpx2.TransportError if the connection breaks off, UnreadableAnswer if the encoding is broken.
     """
-    async for piece in response.aiter_bytes():
-        for at in range(0, len(piece), _SLICE_BYTES):
-            yield piece[at : at + _SLICE_BYTES]
-            await asyncio.sleep(0)
+    try:
+        async for piece in response.aiter_bytes():
+            for at in range(0, len(piece), _SLICE_BYTES):
+                yield piece[at : at + _SLICE_BYTES]
+                await asyncio.sleep(0)
+    except httpx2.DecodingError as e:
+        coding = response.headers.get("content-encoding", "")[:80]
+        raise UnreadableAnswer(f"its body is not valid in its content encoding {coding!r}") from e
 
 
 async def read_body(response: httpx2.Response, most_bytes: int) -> bytes:
-    """Return the decoded body. Raises AnswerTooLarge, httpx2.TransportError, httpx2.DecodingError."""
+    """Return the decoded body. Raises UnreadableAnswer, httpx2.TransportError."""
     parts, size, mender, values = list[bytes](), 0, HalfCharacters(), ValueCount()
     async for part in read_slices(response):
         size += len(part)

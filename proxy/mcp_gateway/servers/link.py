@@ -30,7 +30,7 @@ from mcp.shared.transport_context import TransportContext
 from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, CallerRequest
 from proxy.mcp_gateway.servers import transport
-from proxy.mcp_gateway.servers.answers import MOST_VALUES, AnswerTooLarge, TooManyValues
+from proxy.mcp_gateway.servers.answers import MOST_VALUES, AnswerTooLarge, TooManyValues, UnreadableAnswer
 from proxy.mcp_gateway.servers.handshake import AgreedProtocol, Dispatcher, usable_capabilities
 from proxy.mcp_gateway.servers.listener import Backoff, Listener
 from proxy.settings.mcp import McpServerSettings
@@ -254,6 +254,8 @@ class Link:
                 f"the MCP server {self.name!r} answered {method} with more than {self._settings.max_answer_mib:g} MiB, "
                 f"the limit of `max_answer_mib` in [mcp.{self.name}]: ask for less, or raise the limit"
             )
+        if isinstance(error, UnreadableAnswer):
+            return UnreadableAnswer(f"the answer of the MCP server {self.name!r} to {method} cannot be read: {error}")
         if isinstance(error, UpstreamDown):
             if connection is self._connection and not connection.session_lost:
                 self._lost(str(error))

@@ -43,6 +43,7 @@ from proxy.mcp_gateway.servers.answers import (
     EventBound,
     HalfCharacters,
     TooManyValues,
+    UnreadableAnswer,
     ValueCount,
     read_body,
     read_slices,
@@ -131,7 +132,7 @@ class _Delivery:
     """What the transport sees of one request. The SDK's errors cannot be told from those of a server otherwise."""
 
     failure: str | None = None
-    too_large: AnswerTooLarge | None = None
+    fault: UnreadableAnswer | None = None
     session: Literal["known", "doubtful", "unknown"] = "known"
 
 
@@ -144,15 +145,15 @@ async def send_request(
     """Send a request and return its result.
 
     Raises MCPError with the server's own error, or REQUEST_TIMEOUT if `options` have a timeout; DeliveryError,
-    AnswerTooLarge, SessionUnknown.
+    UnreadableAnswer, SessionUnknown.
     """
     seen = _Delivery()
     before = _DELIVERY.set(seen)
     try:
         return await dispatcher.send_raw_request(method, params, options)
     except MCPError as e:
-        if seen.too_large is not None:
-            raise seen.too_large from e
+        if seen.fault is not None:
+            raise seen.fault from e
         if e.error.message in (LINE_TOO_LARGE, LINE_TOO_MANY):
             raise (TooManyValues() if e.error.message == LINE_TOO_MANY else AnswerTooLarge(LINE_TOO_LARGE)) from e
         if seen.failure is not None:
@@ -181,15 +182,18 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
             assert isinstance(response.stream, httpx2.AsyncByteStream)
+            if (coding := _unread_encoding(request, response)) is not None:
+                await response.aclose()
+                raise UnreadableAnswer(f"its content encoding is {coding!r}, which Hone does not read")
             if _is_event_stream(response):
                 seen.failure = None  # of a stream before, which this one resumes
                 return _answered(response, request, stream=_EventStream(response, seen, self._most_bytes))
             async with aclosing(response):
                 body = await read_body(response, self._most_bytes)
-        except AnswerTooLarge as e:
-            seen.too_large = e
+        except UnreadableAnswer as e:
+            seen.fault = e
             return _unreachable(request, str(e))
-        except (httpx2.TransportError, httpx2.DecodingError) as e:
+        except httpx2.TransportError as e:
             seen.failure = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             return _unreachable(request, seen.failure)
         if response.is_error and request.method == "GET":
@@ -202,6 +206,13 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _unread_encoding(request: httpx2.Request, response: httpx2.Response) -> str | None:
+    """Return a content encoding that the request did not offer, if there is one: the SDK would ignore it."""
+    offered = {coding.strip().lower() for coding in request.headers.get("accept-encoding", "").split(",")}
+    codings = (coding.strip().lower() for coding in response.headers.get_list("content-encoding", split_commas=True))
+    return next((coding[:80] for coding in codings if coding not in offered | {"identity", ""}), None)
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:
@@ -271,10 +282,10 @@ class _EventStream(httpx2.AsyncByteStream):
                 self._values.add(mended, ended=ended)
                 yield mended
             yield self._mender.rest()
-        except AnswerTooLarge as e:
-            self._seen.too_large = e
+        except UnreadableAnswer as e:
+            self._seen.fault = e
             raise httpx2.SSEError(str(e)) from e  # after any other error, the SDK would resume the stream
-        except (httpx2.TransportError, httpx2.DecodingError) as e:
+        except httpx2.TransportError as e:
             self._seen.failure = f"the connection broke off: {type(e).__name__}"
             raise httpx2.StreamError(self._seen.failure) from e
         # The SDK stops reading at the response. Here the server closed the stream earlier, and the SDK will return for

@@ -174,17 +174,26 @@ def test_values_are_counted_outside_of_strings_alone() -> None:
     assert values.count == len("{[,,,{,")
 
 
-async def test_a_body_that_cannot_be_decoded_is_an_error_of_its_call(store: Store) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "rot13"])
+async def test_a_body_that_cannot_be_decoded_is_an_error_of_its_call(
+    store: Store, encoding: str, streams: bool
+) -> None:
     server = RawServer()
-    server.encoding, server.encoded = "gzip", b"no gzip"
+    server.encoding, server.encoded, server.streams = encoding, b"not encoded", streams
     server.answers = {"tools/call": "{}"}
     async with (
         server.served() as url,
         FakeEngine() as engine,
         serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
-        answer = await RawCaller(proxy.http, LEGACY).ask("tools/call", CALL)
-        assert answer["result"]["isError"] is True
+        caller = RawCaller(proxy.http, LEGACY)
+        answer = await caller.ask("tools/call", CALL)
+        text = answer["result"]["content"][0]["text"]
+        assert text.startswith("the answer of the MCP server 's' to tools/call cannot be read: its ")
+        assert encoding in text
+        server.encoding = None
+        assert (await caller.ask("tools/call", CALL))["result"]["content"] == []
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
