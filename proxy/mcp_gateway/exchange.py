@@ -17,7 +17,7 @@ the call with its questions, and the caller retries with the answers (`proxy.mcp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -187,11 +187,13 @@ def _capabilities(ctx: Context) -> dict[str, Any]:
 
 
 RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
-_BODIES: Final[Mapping[str, str]] = {
+# The field of a result that has its body: a list, whose items are the server's affair.
+BODIES: Final[Mapping[str, str]] = {
     "tools/call": "content",
     "prompts/get": "messages",
     "resources/read": "contents",
 }
+_OF_THE_CURRENT_ERA: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 _CACHED: Final = frozenset(
     {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 )
@@ -224,23 +226,38 @@ def strip_server_name(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def shape_for_era(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result with the fields that the caller's era requires, if the server's era has none."""
+    """Return the result with the fields that the caller's era requires, and without those that it does not know."""
     if not is_modern(ctx):
+        return {k: v for k, v in result.items() if k not in _OF_THE_CURRENT_ERA}
+    if is_question(result):
         return result
+    if not isinstance(result.get("resultType"), str):
+        result = {k: v for k, v in result.items() if k != "resultType"}
     other_fields = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
-    if result.get("resultType") == "input_required":
-        return result
     return {"resultType": "complete", **other_fields, **result}
 
 
+def is_question(result: Mapping[str, Any]) -> bool:
+    """Whether a result of the current era asks the caller instead of answering."""
+    return result.get("resultType") == "input_required"
+
+
 def check_result(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result, unless its caller could not read it. Raises MCPError."""
+    """Return the result, with an empty `content` if a tool's result has none. Raises MCPError if it is no result.
+
+    Its parts are passed on as they are, known to this version of the protocol or not.
+    """
+    field = BODIES.get(ctx.method)
     try:
-        methods.validate_server_result(ctx.method, ctx.protocol_version, result)
-        # the SDK accepts any complete result of the current era, even without a body
-        body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
-        if not isinstance(body, Sequence):
-            raise KeyError(ctx.method)
+        if field is None or is_question(result):
+            methods.validate_server_result(ctx.method, ctx.protocol_version, result)
+            return result
+        if is_modern(ctx) and result.get("resultType") != "complete":
+            return result  # of an extension, which says what it has
+        if ctx.method == "tools/call" and result.get(field) is None:
+            result = {**result, field: []}
+        if not isinstance(result[field], list):
+            raise KeyError(field)
     except (ValidationError, KeyError) as e:
         raise MCPError(
             types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with an invalid result"

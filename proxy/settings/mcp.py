@@ -49,6 +49,8 @@ class McpServerSettings(BaseModel):
     """Names that callers may not see or use, even if `allow` has them."""
     timeout_s: float = Field(300.0, gt=0)
     """Time limit of one request to the server."""
+    max_answer_mib: float = Field(16.0, gt=0)
+    """Largest answer of the server to one request, in MiB after decoding. The call of a larger one fails, alone."""
     connect_timeout_s: float | None = Field(None, gt=0)
     """Time limit for starting the server, connecting, and listing what it offers. Default: 5 with a `url`; 20 with a
     `command`, which starts a whole program."""
@@ -57,6 +59,11 @@ class McpServerSettings(BaseModel):
     def connect_s(self) -> float:
         """The connect timeout in force."""
         return self.connect_timeout_s or (5.0 if self.url is not None else 20.0)
+
+    @property
+    def max_answer_bytes(self) -> int:
+        """The bound of an answer in bytes."""
+        return int(self.max_answer_mib * 2**20)
 
     @property
     def shared(self) -> bool:

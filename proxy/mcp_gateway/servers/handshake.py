@@ -142,10 +142,8 @@ async def _discover(dispatcher: Dispatcher, limit_s: float) -> AgreedProtocol | 
     )
     options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
     try:
-        reply = await dispatcher.send_raw_request("server/discover", sent, options)
-    except MCPError as e:
-        if e.error.code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
-            raise
+        reply = await transport.send_request(dispatcher, "server/discover", sent, options)
+    except MCPError:
         reply = {}
     versions = reply.get("supportedVersions")
     if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
@@ -159,7 +157,7 @@ async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) 
         "capabilities": dict(capabilities),
         "clientInfo": transport.CLIENT_INFO,
     }
-    reply = await dispatcher.send_raw_request("initialize", request, {"cancel_on_abandon": False})
+    reply = await transport.send_request(dispatcher, "initialize", request, {"cancel_on_abandon": False})
     version = reply.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamDown(f"it uses version {str(version)[:40]!r} of the protocol, which Hone does not support")

@@ -13,8 +13,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 import anyio
@@ -30,6 +30,7 @@ from mcp.shared.transport_context import TransportContext
 from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, CallerRequest
 from proxy.mcp_gateway.servers import transport
+from proxy.mcp_gateway.servers.answers import MOST_VALUES, AnswerTooLarge, TooManyValues, UnreadableAnswer
 from proxy.mcp_gateway.servers.handshake import AgreedProtocol, Dispatcher, usable_capabilities
 from proxy.mcp_gateway.servers.listener import Backoff, Listener
 from proxy.settings.mcp import McpServerSettings
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 Greet = Callable[[Dispatcher], Awaitable[AgreedProtocol]]
 
-_TERMINATED: Final = "Session terminated"  # the SDK's message for 404 on a session that the server forgot
+_DRAIN_S: Final = 1.0  # how long a connection whose session is unknown stays open for its other requests
 
 
 class LinkWatcher(Protocol):
@@ -55,6 +56,20 @@ class LinkWatcher(Protocol):
 class _Connection:
     dispatcher: Dispatcher
     speaks: AgreedProtocol
+    session_lost: bool = False
+    in_flight: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)  # set: it has no request
+
+    async def send(self, method: str, params: Mapping[str, Any], options: CallOptions) -> dict[str, Any]:
+        """Send a request. Raises as `transport.send_request`."""
+        self.in_flight += 1
+        self.idle.clear()
+        try:
+            return await transport.send_request(self.dispatcher, method, params, options)
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self.idle.set()
 
 
 class Link:
@@ -78,8 +93,9 @@ class Link:
         self._owner: CallerRequest | None = None  # the way to the caller's session that this one belongs to
         self._called = f"a caller's session at the MCP server {name}" if own else f"the MCP server {name}"
         self._connection: _Connection | None = None
+        self._closed = False
+        self._asked = 0  # requests that wait for an answer
         self._known = asyncio.Event()  # set: it is known whether it answers
-        self._up = asyncio.Event()
         self._doubt = asyncio.Event()
 
     @property
@@ -87,12 +103,20 @@ class Link:
         """The agreement of the latest connection."""
         return self._connection.speaks if self._connection is not None else None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request or a subscription needs it now."""
+        return bool(self.in_flight) or self._asked > 0 or self.listening.busy
+
     async def ready(self) -> AgreedProtocol:
         """Wait until it is known whether it answers. Raises UpstreamDown."""
+        return (await self._current()).speaks
+
+    async def _current(self) -> _Connection:
         await self._known.wait()
         if self.state != "up" or self._connection is None:
             raise UpstreamDown(f"the MCP server {self.name!r} does not answer now: {self.why}")
-        return self._connection.speaks
+        return self._connection
 
     @contextmanager
     def working(self, exchange: CallerRequest) -> Iterator[None]:
@@ -114,41 +138,72 @@ class Link:
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Send a request for a caller, or for Hone. Raises UpstreamDown, and MCPError with the server's own message."""
-        await self.ready()
+        """Send a request for a caller, or for Hone.
+
+        A server that does not know the session, because it restarted, has refused the request: it is sent again, once,
+        in a new session. Raises UpstreamDown, and MCPError with the server's own message.
+        """
+        self._asked += 1
         try:
-            return await self._ask(method, params, exchange, schema)
-        except MCPError as e:
-            if e.error.code != types.INVALID_REQUEST or e.error.message != _TERMINATED:
-                raise
-        # The server has restarted and knows no session: it did not process the request.
-        self._lost("it ended the session")
-        try:
-            async with asyncio.timeout(self._settings.connect_s):
-                await self._up.wait()
-        except TimeoutError:
-            await self.ready()
-        return await self._ask(method, params, exchange, schema)
+            connection = await self._current()
+            try:
+                return await self._ask(connection, method, params, exchange, schema)
+            except transport.SessionUnknown as e:
+                if not e.certain and await self._knows_session(connection):
+                    raise e.refusal from e
+            self._renew(connection)
+            try:
+                async with asyncio.timeout(_DRAIN_S + self._settings.connect_s):
+                    connection = await self._current()
+                return await self._ask(connection, method, params, exchange, schema)
+            except TimeoutError as e:
+                raise UpstreamDown(f"the MCP server {self.name!r} began no new session in time") from e
+            except transport.SessionUnknown as e:
+                raise e.refusal from e  # it forgets each session at once: a third try would not help
+        finally:
+            self._asked -= 1
 
     async def _ask(
         self,
+        connection: _Connection,
         method: str,
         params: Mapping[str, Any] | None,
         exchange: CallerRequest | None,
         schema: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
-        connection = self._connection
-        assert connection is not None
+        """Send a request once. Raises UpstreamDown, MCPError, SessionUnknown."""
         sent, options = self._prepared(connection.speaks, method, params, exchange, schema)
         before = CURRENT.set(exchange)
         if exchange is not None:
             options["on_progress"] = exchange.progress
         try:
-            return await connection.dispatcher.send_raw_request(method, sent, options)
-        except MCPError as e:
-            raise self._translated(e, method) from e
+            return await connection.send(method, sent, options)
+        except (MCPError, UpstreamDown) as e:
+            raise self._translated(e, method, connection) from e
         finally:
             CURRENT.reset(before)
+
+    async def _knows_session(self, connection: _Connection) -> bool:
+        """Whether the server knows the session of a connection: it then answers a ping, if with an error."""
+        sent, options = self._prepared(connection.speaks, "ping", None, None)
+        options["timeout"] = self._settings.connect_s
+        try:
+            await connection.send("ping", sent, options)
+        except transport.SessionUnknown:
+            return False
+        except (MCPError, UpstreamDown):
+            pass
+        return True
+
+    def _renew(self, connection: _Connection) -> None:
+        """Begin a new session in place of one that the server does not know; requests wait for it."""
+        if connection is not self._connection or connection.session_lost:
+            return  # another request has done so
+        log.info("%s does not know the session any more: a new one is begun", self._called)
+        connection.session_lost = True
+        self.state = "starting"
+        self._known.clear()
+        self._doubt.set()
 
     async def notify(self, method: str) -> None:
         """Send a notification to a server of the handshake era, if it answers."""
@@ -164,9 +219,9 @@ class Link:
         options.pop("timeout")
         options["request_id"] = request_id
         try:
-            await connection.dispatcher.send_raw_request(method, sent, options)
-        except MCPError as e:
-            raise self._translated(e, method) from e
+            await connection.send(method, sent, options)
+        except (MCPError, UpstreamDown) as e:
+            raise self._translated(e, method, connection) from e
 
     def _prepared(
         self,
@@ -187,14 +242,28 @@ class Link:
         )
         return sent, {"timeout": self._settings.timeout_s, "headers": headers}
 
-    def _translated(self, error: MCPError, method: str) -> Exception:
-        code = error.error.code
-        if code == types.REQUEST_TIMEOUT and error.error.message.startswith(f"Request {method!r} timed out"):
+    def _translated(self, error: MCPError | UpstreamDown, method: str, connection: _Connection) -> Exception:
+        """An error of a request as its caller gets it. The server's own errors stay as they are."""
+        if isinstance(error, TooManyValues):
+            return AnswerTooLarge(
+                f"the MCP server {self.name!r} answered {method} with more than {MOST_VALUES} JSON values, "
+                "the most that Hone reads: ask for less"
+            )
+        if isinstance(error, AnswerTooLarge):
+            return AnswerTooLarge(
+                f"the MCP server {self.name!r} answered {method} with more than {self._settings.max_answer_mib:g} MiB, "
+                f"the limit of `max_answer_mib` in [mcp.{self.name}]: ask for less, or raise the limit"
+            )
+        if isinstance(error, UnreadableAnswer):
+            return UnreadableAnswer(f"the answer of the MCP server {self.name!r} to {method} cannot be read: {error}")
+        if isinstance(error, UpstreamDown):
+            if connection is self._connection and not connection.session_lost:
+                self._lost(str(error))
+            return UpstreamDown(f"the MCP server {self.name!r} does not answer now: {error}")
+        code, message = error.error.code, error.error.message
+        if code == types.REQUEST_TIMEOUT and message == f"Request {method!r} timed out":
             # One slow answer does not mean that others are slow.
             return UpstreamDown(f"the MCP server {self.name!r} did not answer within {self._settings.timeout_s:g} s")
-        if code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
-            self._lost(error.error.message)
-            return UpstreamDown(f"the MCP server {self.name!r} does not answer now: {error.error.message}")
         return error
 
     def doubt(self) -> None:
@@ -204,9 +273,9 @@ class Link:
             self._doubt.set()
 
     def close(self) -> None:
-        """Mark it as closed: its users find it down."""
+        """Mark it as closed, before `run()` is cancelled: its users find it down."""
+        self._closed = True
         self.state, self.why = "down", "its session has ended"
-        self._up.clear()
         self._known.set()
 
     # --- the connection's lifetime
@@ -216,24 +285,28 @@ class Link:
         patience = Backoff()
         while True:
             try:
-                await self._connect()
+                if await self._connect():
+                    continue
             # A boundary: any failure of a server or a transport concerns that server only.
             except Exception as e:  # noqa: BLE001
+                if self._closed:
+                    return  # an error of a stream that is closing may replace the cancellation
                 self._down(transport.failure_reason(e, self._settings))
             await patience.wait()
 
-    async def _connect(self) -> None:
-        """Open a connection, and return when it must be reopened."""
+    async def _connect(self) -> bool:
+        """Open a connection, and return when it must be reopened. Whether requests wait for a new session."""
         async with transport.open_streams(self._settings) as (read, write):
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
-                self._connection = _Connection(dispatcher, await self._greet(dispatcher))
+                connection = self._connection = _Connection(dispatcher, await self._greet(dispatcher))
                 self._rise()
-                modern = self._connection.speaks.modern
+                modern = connection.speaks.modern
                 tasks.start_soon(self.listening.run if modern else self.listening.resume)
-                await self._while_known(self._connection)
+                await self._while_known(connection)
                 tasks.cancel_scope.cancel()
+        return connection.session_lost
 
     async def _receive(
         self,
@@ -248,12 +321,22 @@ class Link:
         """Return when the connection is useless. A server that is only away is asked until it is back."""
         while True:
             await self._doubt.wait()
+            if connection.session_lost:
+                await self._drained(connection)
+                return
             patience = Backoff()
             while self._doubt.is_set():
-                if not await self._answers(connection):
+                if connection.session_lost or not await self._answers(connection):
                     return
                 if self._doubt.is_set():
                     await patience.wait()
+
+    @staticmethod
+    async def _drained(connection: _Connection) -> None:
+        """Wait for other requests in a session that the server does not know: they are refused too, and sent again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await connection.idle.wait()
 
     async def _answers(self, connection: _Connection) -> bool:
         """Whether the server answers. False: open a new connection."""
@@ -261,13 +344,14 @@ class Link:
         sent, options = self._prepared(connection.speaks, method, None, None)
         options["timeout"] = self._settings.connect_s
         try:
-            await connection.dispatcher.send_raw_request(method, sent, options)
-        except MCPError as e:
-            code = e.error.code
-            if not connection.speaks.modern or code == types.CONNECTION_CLOSED:
+            await connection.send(method, sent, options)
+        except transport.SessionUnknown:
+            return False
+        except (MCPError, UpstreamDown) as e:
+            if not connection.speaks.modern or isinstance(e, transport.ConnectionEnded):
                 return False
-            if code in (transport.UNREACHABLE, types.REQUEST_TIMEOUT):
-                self._down(e.error.message)
+            if isinstance(e, UpstreamDown) or e.error.code == types.REQUEST_TIMEOUT:
+                self._down(str(e))
                 return True
         self._rise()
         return True
@@ -278,7 +362,6 @@ class Link:
 
     def _down(self, why: str) -> None:
         was, self.state, self.why = self.state, "down", why[:500]
-        self._up.clear()
         self._known.set()
         if was != "down":
             log.warning("%s does not answer: %s", self._called, self.why)
@@ -287,7 +370,6 @@ class Link:
     def _rise(self) -> None:
         was, self.state = self.state, "up"
         self._doubt.clear()
-        self._up.set()
         self._known.set()
         if was != "up":
             log.info("%s answers", self._called)

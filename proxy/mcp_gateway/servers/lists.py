@@ -108,13 +108,15 @@ class ServerLists:
         items: dict[str, Mapping[str, Any]] = {}
         first: Mapping[str, Any] = {}
         cursor: Any = None
+        cursors = set[str]()
         for _ in range(MOST_PAGES):
             page = await self._link.request(method, {"cursor": cursor} if cursor is not None else None)
             first = first or page
             items |= {str(item[key]): item for item in _entries(page, field, key) if self._may_be_seen(kind, item, key)}
             cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
-                break
+            if not isinstance(cursor, str) or cursor in cursors:
+                break  # a cursor that repeats leads back to pages that are known
+            cursors.add(cursor)
         listing = self._lists[kind] = ServerList(items, _hints(first), time.monotonic())
         return listing
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from proxy.errors import TooManySessions
 from proxy.mcp_gateway.exchange import CallerIdentity, TrajectoryAddress
+from proxy.mcp_gateway.servers.handshake import AgreedProtocol
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.lists import ServerLists
 
@@ -43,12 +44,7 @@ class Session:
     task: asyncio.Task[None]
     used_at: float  # by the event loop's clock
     expiry: asyncio.TimerHandle | None = None
-    begun: bool = False  # its first request was sent
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a request or a subscription needs it now."""
-        return bool(self.link.in_flight) or self.link.listening.busy
+    begun: AgreedProtocol | None = None  # the agreement at its last request; another one is another session there
 
 
 class Sessions:
@@ -101,7 +97,7 @@ class Sessions:
     def moved(self, link: Link) -> None:
         """A connection came up or broke."""
         session = self._by_link.get(link)
-        if session is not None and link.state == "down" and not session.in_use:
+        if session is not None and link.state == "down" and not session.link.busy:
             self._end(session)
 
     def end(self, who: CallerIdentity) -> None:
@@ -146,7 +142,7 @@ class Sessions:
 
     def _expired(self, session: Session) -> None:
         left_s = session.used_at + self._idle_s - asyncio.get_running_loop().time()
-        if session.in_use:
+        if session.link.busy:
             self._expire(session, self._idle_s)
         elif left_s > 0:
             self._expire(session, left_s)
@@ -155,10 +151,10 @@ class Sessions:
 
     async def _end_ended(self) -> None:
         """Make room: end unused sessions of trajectories that have ended."""
-        runs = {s.key.who.run for s in self._open.values() if s.key.who.run is not None and not s.in_use}
+        runs = {s.key.who.run for s in self._open.values() if s.key.who.run is not None and not s.link.busy}
         for run in await self._ended(runs) if runs else ():
             for session in self.of(CallerIdentity(run=run)):
-                if not session.in_use:
+                if not session.link.busy:
                     self._end(session)
 
 

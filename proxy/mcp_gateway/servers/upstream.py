@@ -78,6 +78,7 @@ class Upstream:
 
     async def stop(self) -> None:
         """Close every connection."""
+        self.link.close()
         tasks = [task for task in (self._running, self._trying) if task is not None]
         for task in tasks:
             task.cancel()
@@ -97,9 +98,9 @@ class Upstream:
         session = await self._opened(exchange, modern)
         try:
             with session.link.working(exchange):
-                await session.link.ready()
-                if not session.begun:
-                    session.begun = True
+                speaks = await session.link.ready()
+                if session.begun is not speaks:
+                    session.begun = speaks
                     with suppress(MCPError):  # surplus log messages are filtered here
                         await self._set_level(session.link, exchange)
                 yield session.link

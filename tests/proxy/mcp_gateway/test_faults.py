@@ -16,7 +16,6 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from proxy.mcp_gateway.servers import transport as wire
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.errors import StoreUnavailable
@@ -146,15 +145,12 @@ async def test_a_slow_server_is_given_up_and_others_are_not_held_up(store: Store
 
 
 @pytest.mark.parametrize("era", ["both", "handshake"])
-async def test_a_result_without_end_is_an_error_of_its_call_alone(
-    store: Store, monkeypatch: pytest.MonkeyPatch, era: str
-) -> None:
-    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100_000)
+async def test_a_result_without_end_is_an_error_of_its_call_alone(store: Store, era: str) -> None:
     async with served(Everything("e"), era=era) as url, FakeEngine() as engine:
-        servers = {"e": McpServerSettings(url=url)}
+        servers = {"e": McpServerSettings(url=url, max_answer_mib=0.1)}
         async with serving(store, engine, mcp=servers) as proxy, Client(f"{proxy.url}/mcp", mode=ERA) as client:
-            assert "100000 byte" in await _refused(client, "e__large", {"bytes": 3_000_000})
-            await until(lambda: _finds(client, "e__find_order"))
+            assert "`max_answer_mib` in [mcp.e]" in await _refused(client, "e__large", {"bytes": 3_000_000})
+            assert await _finds(client, "e__find_order")
 
 
 async def _refused(client: Client, name: str, arguments: dict[str, Any]) -> str:
