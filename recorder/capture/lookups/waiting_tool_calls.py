@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -150,7 +150,7 @@ def _join(
     search.chars = {id_: one.kept["chars"] for id_, one in by_id.items()}
     found = match_results(
         [shown.content for _, shown in answered if shown is not None],
-        [[one.result for one in calls] for calls in waiting],
+        [[replace(one.result, tied=one.result.tied or one.result.id in tied) for one in calls] for calls in waiting],
         brought.started_at,
         search.lengths,
     )
