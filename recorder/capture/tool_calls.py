@@ -53,6 +53,7 @@ class ToolCallAttribution:
     # set if other requests may be the one that it answers: the hash that they share, and the calls that made them
     match: bytes | None = None
     calls: tuple[str, ...] = ()
+    key: str = ""  # the caller's key family
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _PendingRequest:
     """A pending request, with what tells it from equal ones."""
 
     asked: ToolRequest
@@ -136,7 +137,7 @@ class ToolCalls:
         waiting = [one.asked for one in named or pending]
         found, asked = choose_request(waiting)
         sure = len(waiting) == 1 and (named or pending)[0].equal == 1
-        later: dict[str, Any] = {} if sure or not waiting else _later(wanted, waiting)
+        later: dict[str, Any] = {} if sure or not waiting else _later(wanted, waiting, whose)
         if asked is not None:
             self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
         if stated is not None:
@@ -199,7 +200,7 @@ class ToolCalls:
 
     async def _pending(
         self, project_id: str, name: str, arguments: Any, home: str | None, whose: KeyAccess
-    ) -> tuple[bytes, list[_Pending]]:
+    ) -> tuple[bytes, list[_PendingRequest]]:
         """Return the hash of a call's name and arguments, and the pending requests that share it."""
         # stored requests are redacted, so the call's arguments are redacted before the search
         wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
@@ -207,15 +208,15 @@ class ToolCalls:
         found = await self._backend.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
         )
-        pending = [_Pending(ToolRequest(*row[:5]), *row[5:]) for row in found if row[4] == home or home is None]
+        pending = [_PendingRequest(ToolRequest(*row[:5]), *row[5:]) for row in found if row[4] == home or home is None]
         answered = self._memory.tools
         return wanted, [
             one for one in pending if (one.asked.call_id, one.asked.choice, one.asked.position) not in answered
         ]
 
 
-def _later(match: bytes, waiting: Sequence[ToolRequest]) -> dict[str, Any]:
-    return {"match": match, "calls": tuple({asked.call_id: None for asked in waiting})}
+def _later(match: bytes, waiting: Sequence[ToolRequest], whose: KeyAccess) -> dict[str, Any]:
+    return {"match": match, "calls": tuple({asked.call_id: None for asked in waiting}), "key": whose.key}
 
 
 def _newest(ex: Executor, place: RequestedTrajectory) -> ExistingTrajectory | None:
@@ -274,7 +275,9 @@ def _row(call: ToolCall) -> tuple[Any, ...]:
         call.started_at,
         call.finished_at,
         match,
-        rows.json_text(tool_call_evidence(call.joined.calls, call.result, call.error, len(result or "")))
+        rows.json_text(
+            tool_call_evidence(call.joined.calls, call.joined.key, call.result, call.error, len(result or ""))
+        )
         if match is not None
         else None,
     )

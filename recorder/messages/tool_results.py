@@ -11,6 +11,7 @@ inside the text, which needs the results themselves.
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -76,12 +77,15 @@ class ShownResults:
 
     def read(self) -> list[ShownResult]:
         """Return the results, in order."""
-        places = {id_: (at, match) for at, id_, match in parse_tool_requests(self.key, self.asked) if id_ is not None}
+        places: dict[str | None, deque[tuple[int, bytes]]] = defaultdict(deque)
+        for at, id_, match in parse_tool_requests(self.key, self.asked):
+            places[id_].append((at, match))
         found = []
         for message in self.messages:
             id_ = message.get("tool_call_id")
             known = id_ if isinstance(id_, str) and id_ else None
-            found.append(ShownResult(known, places.get(known or ""), message.get("content")))
+            place = places[known].popleft() if known is not None and places[known] else None
+            found.append(ShownResult(known, place, message.get("content")))
         return found
 
 
@@ -108,7 +112,15 @@ def shown_results(key: bytes, messages: Sequence[Message]) -> ShownResults | Non
 
 def forms_of_result(result: Mapping[str, Any] | None, error: str | None) -> ResultForms:
     """Return the forms of a tool call's MCP result; without one, those of its error."""
-    texts = result_texts(result, error)
+    texts: list[str] = []
+    try:
+        texts += result_texts(result, error)
+        return _forms_of_result(texts, result)
+    except RecursionError:
+        return ResultForms(frozenset(map(_of_value, ("\n".join(texts), "".join(texts)))), frozenset())
+
+
+def _forms_of_result(texts: Sequence[str], result: Mapping[str, Any] | None) -> ResultForms:
     values: list[object] = []
     structured = result.get("structuredContent") if result is not None else None
     if structured is not None:
@@ -117,14 +129,22 @@ def forms_of_result(result: Mapping[str, Any] | None, error: str | None) -> Resu
             values.append(structured["result"])  # as MCP's SDK wraps a value that is no object
     whole = ["\n".join(texts), "".join(texts)] if texts or not values else []
     if len(texts) > 1 and sum(map(len, texts)) <= MOST_CHARS:
-        values += [texts, [_parsed(text, text) for text in texts]]
+        values += [list(texts), [_parsed(text, text) for text in texts]]
     return _forms(whole, values)
 
 
 def forms_of_content(content: object) -> ResultForms:
     """Return the forms of a message's content: its text, and what it holds if it is JSON."""
-    parts = list(find_texts(content))
-    whole = ["\n".join(parts), "".join(parts)]
+    whole: list[str] = []
+    try:
+        parts = list(find_texts(content))
+        whole += ["\n".join(parts), "".join(parts)]
+        return _forms_of_texts(parts, whole)
+    except RecursionError:  # JSON that is nested too deep
+        return ResultForms(frozenset(map(_of_value, whole)), frozenset())
+
+
+def _forms_of_texts(parts: Sequence[str], whole: Sequence[str]) -> ResultForms:
     values: list[object] = []
     for text in dict.fromkeys([whole[1], *(parts if len(parts) > 1 else ())]):
         value = _parsed(text)
@@ -243,6 +263,7 @@ class WaitingResult:
     same: str  # `same_result`
     started_at: float
     finished_at: float
+    own: bool = False  # it is known to be of the trajectory, and only its request is not certain
     tied: bool = False  # an equal one was joined by order, so this one may be the one that was meant
 
 
@@ -265,7 +286,7 @@ def match_results(
 
     `waiting`: for each content, the tool calls that may be answered by it. `shown_in`: how many characters of each of
     these results a content shows (`is_shown`), by id. A content with several matching results that a model could tell
-    apart has no match; among equal results the first counts.
+    apart has no match; among equal results the first to finish counts.
     """
     found: list[ResultMatch | None] = [None] * len(contents)
     matching = [_matching(*pair, shown_in) for pair in zip(contents, waiting, strict=True)]
@@ -276,9 +297,10 @@ def match_results(
             again = False
             for at_content, candidates in enumerate(matching):
                 left = [one for one in candidates if one.id not in taken] if found[at_content] is None else []
+                left = [one for one in left if one.own] or left
                 if not left or (len(left) > 1 and not (equal and len({one.same for one in left}) == 1)):
                     continue
-                one = min(left, key=lambda c: (c.finished_at > at, c.started_at, c.id))
+                one = min(left, key=lambda c: (c.finished_at > at, c.finished_at, c.id))
                 ties = tuple(c for c in candidates if c.same == one.same and c is not one)
                 alone = len(waiting[at_content]) == 1
                 source = "order" if ties or one.tied else "tool_call_id" if alone else "result"
@@ -300,6 +322,8 @@ def _matching(
         equal = [one for one in waiting if not shown.isdisjoint(getattr(one.forms, of_result))]
         if equal:
             return equal
+    if not forms.exact:
+        return []
     lengths = shown_in(waiting, content)
     most = max(lengths.values(), default=0)
     return [one for one in waiting if most and lengths.get(one.id, 0) == most]

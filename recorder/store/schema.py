@@ -384,8 +384,8 @@ tool_calls = Table(
     Index(None, "trajectory_id"),
     Index(None, "call_id"),
     Index(None, "project_id", "started_at"),
-    _some("ix_tool_calls_waiting", "request_match IS NOT NULL", "request_match", "id"),
     _some("ix_tool_calls_failed", "outcome IN ('failed', 'errored')", "project_id", "trajectory_id"),  # lists
+    _some("ix_tool_calls_waiting", "request_match IS NOT NULL", "request_match", "id"),
 )
 
 scores = Table(

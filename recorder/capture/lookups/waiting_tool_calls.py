@@ -9,6 +9,7 @@ answer. Owns: the evidence that such a call keeps, and which of the waiting call
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -53,7 +54,7 @@ class ToolCallJoins:
     """What the results in some requests change."""
 
     joined: list[Row]  # of `JOIN_TOOL_CALLS`
-    tied: list[Row]  # of `TIE_TOOL_CALLS`: calls that wait on, of which an equal one was joined by order
+    tied: list[Row]  # of `TIE_TOOL_CALLS`: evidence of calls that wait on after an equal one was joined by order
 
 
 @dataclass(slots=True)
@@ -80,12 +81,16 @@ class _OpenRequest:
 
 
 def tool_call_evidence(
-    calls: Iterable[str], result: Mapping[str, Any] | None, error: str | None, chars: int
+    calls: Iterable[str], key: str, result: Mapping[str, Any] | None, error: str | None, chars: int
 ) -> Mapping[str, Any]:
-    """Return what a waiting tool call keeps: the model calls whose requests it may answer, and its result's forms."""
+    """Return what a waiting tool call keeps: the model calls whose requests it may answer, and its result's forms.
+
+    `key`: the caller's key family; `chars`: the length of the stored result.
+    """
     forms = forms_of_result(result, error)
     return {
         "calls": sorted(set(calls)),
+        "key": key,
         "exact": sorted(forms.exact),
         "loose": sorted(forms.loose),
         "same": same_result(result, error),
@@ -103,16 +108,13 @@ def join_brought_results(ex: Executor, brought: Sequence[BroughtResults]) -> Too
     requests = _open_requests(rows)
     search = _ResultSearch(ex)
     joined: dict[str, Row] = {}
-    tied: dict[str, _WaitingCall] = {}
+    tied: dict[str, Mapping[str, Any]] = {}
     for one in sorted(brought, key=lambda b: b.started_at):
         own = [r for r in requests if r.slot[:2] == (one.parent.call_id, one.parent.choice)]
         for row in _join(one, own, search, joined, tied):
             joined[row[-1]] = row
-    waiting = [call for id_, call in tied.items() if id_ not in joined and not call.kept.get("tied")]
-    return ToolCallJoins(
-        list(joined.values()),
-        [(orjson.dumps({**call.kept, "tied": True}).decode(), call.result.id) for call in waiting],
-    )
+    kept = [(orjson.dumps(evidence).decode(), id_) for id_, evidence in tied.items() if id_ not in joined]
+    return ToolCallJoins(list(joined.values()), kept)
 
 
 def _open_requests(rows: Sequence[Row]) -> list[_OpenRequest]:
@@ -130,9 +132,12 @@ def _open_requests(rows: Sequence[Row]) -> list[_OpenRequest]:
 
 def _waiting_call(row: Row) -> _WaitingCall:
     kept = orjson.loads(row[15])
+    kept["calls"] = frozenset(kept["calls"])
     forms = ResultForms(frozenset(kept["exact"]), frozenset(kept["loose"]))
     slot = (row[8], row[9], row[10]) if row[8] is not None else None
-    result = WaitingResult(row[6], forms, kept["same"], row[13], row[14], tied=bool(kept.get("tied")))
+    result = WaitingResult(
+        row[6], forms, kept["same"], row[13], row[14], own=row[7] is not None, tied=bool(kept.get("tied"))
+    )
     return _WaitingCall(result, kept, row[7], slot, row[11], row[12])
 
 
@@ -141,9 +146,12 @@ def _join(
     requests: Sequence[_OpenRequest],
     search: _ResultSearch,
     taken: Collection[str],
-    tied: dict[str, _WaitingCall],
+    tied: dict[str, Mapping[str, Any]],
 ) -> list[Row]:
-    """Return the rows of the tool calls whose results one request brings back. Adds equal ones to `tied`."""
+    """Return the rows of the tool calls whose results one request brings back.
+
+    Adds the evidence of equal calls that wait on to `tied`.
+    """
     answered = [pair for pair in _answered(brought.shown.read(), requests) if pair[1] is not None]
     waiting = [[one for one in request.waiting if one.result.id not in taken] for request, _ in answered]
     by_id = {one.result.id: one for calls in waiting for one in calls}
@@ -159,19 +167,30 @@ def _join(
         if match is not None:
             rows.append(_row(request, by_id[match.call.id], match.source))
             filled.add(request.slot)
-            tied |= {one.id: by_id[one.id] for one in match.ties}
+            for tie in match.ties:
+                tied[tie.id] = _tied_evidence(tied.get(tie.id, by_id[tie.id].kept), by_id[match.call.id].kept)
     for row in rows:
         del by_id[row[-1]]
     return rows + _moved(requests, filled, by_id.values())
 
 
+def _tied_evidence(kept: Mapping[str, Any], joined: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the evidence of a call after an equal one was joined by order: from now on it may stand for that one."""
+    calls = {*kept["calls"], *(joined["calls"] if joined["key"] == kept["key"] else ())}
+    return {**kept, "calls": sorted(calls), "tied": True}
+
+
 def _answered(
     results: Sequence[ShownResult], requests: Sequence[_OpenRequest]
 ) -> list[tuple[_OpenRequest, ShownResult | None]]:
-    """Return each request with the result that is shown for it: by its id, by its place, or in a text without ids."""
-    by_id = {one.tool_call_id: one for one in results if one.tool_call_id is not None}
+    """Return each request with the result that is shown for it: by its id, by its place, or in a text without ids.
+
+    Some providers give all calls of an answer one id: then the place counts.
+    """
+    ids = Counter(one.tool_call_id for one in results)
+    by_id = {one.tool_call_id: one for one in results if one.tool_call_id is not None and ids[one.tool_call_id] == 1}
     issued = {request.tool_call_id for request in requests}
-    by_place = {one.place: one for one in results if one.place is not None and one.tool_call_id not in issued}
+    by_place = {one.place: one for one in results if one.tool_call_id not in by_id.keys() & issued}
     text = next((one for one in results if one.tool_call_id is None), None)
     return [
         (request, by_id.get(request.tool_call_id) or by_place.get((request.slot[2], request.match)) or text)
