@@ -89,12 +89,12 @@ JOIN_TOOL_CALLS: Final = Statement(
         (tool_calls.c.request_match, null()),
         (tool_calls.c.evidence, null()),
     )
-    .where(tool_calls.c.id == bindparam("tool"), tool_calls.c.request_match.is_not(None))
+    .where(tool_calls.c.id == bindparam("joined_id"), tool_calls.c.request_match.is_not(None))
 )
 TIE_TOOL_CALLS: Final = Statement(
     update(tool_calls)
     .values(evidence=bindparam("kept", type_=RawJson()))
-    .where(tool_calls.c.id == bindparam("tool"), tool_calls.c.request_match.is_not(None))
+    .where(tool_calls.c.id == bindparam("joined_id"), tool_calls.c.request_match.is_not(None))
 )
 INSERT_GROUPS: Final = insert_into(groups)
 INSERT_TRAJECTORIES: Final = insert_into(trajectories)

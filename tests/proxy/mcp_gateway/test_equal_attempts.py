@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from proxy.settings.mcp import McpServerSettings
 from recorder.maintenance.export import tool_lines
@@ -196,3 +198,37 @@ async def test_every_tool_call_of_equal_attempts_finds_its_trajectory(
         assert sorted(str(call.tool_call_id) for call in view.tool_calls) == sorted(asked)
     if not equal:
         assert "order" not in {line["joined"]["source"] for line in lines}
+
+
+async def test_the_session_that_a_caller_names_tells_equal_requests_apart(world: tuple[Proxy, Shop]) -> None:
+    proxy, _ = world
+    names = [{"x-session-id": "one"}, {"x-session-id": "two"}, {"x-hone-group": "three"}, {}]
+    agents = [ChatAgent(proxy, "text", headers) for headers in names]
+    for one in agents:
+        await one.ask()
+    for headers in names[1:]:
+        async with httpx2.AsyncClient(headers=headers) as http:
+            transport = streamable_http_client(f"{proxy.url}/mcp", http_client=http)
+            async with Client(transport, mode="2026-07-28") as client:
+                await client.call_tool(TOOL, {"item": "chair 0"})
+    lines = [line async for line in tool_lines(Project(proxy.store, PROJECT))]
+    joined = [(line["trajectory_id"], line["joined"]["source"], line["joined"]["confidence"]) for line in lines]
+    assert joined == [
+        (agents[1].trajectory, "session_header", "exact"),
+        (agents[2].trajectory, "arguments", "exact"),
+        (None, "arguments", "ambiguous"),
+    ]
+
+
+async def test_a_trace_in_the_callers_headers_leads_to_its_trajectory(world: tuple[Proxy, Shop]) -> None:
+    proxy, _ = world
+    spans = [{"traceparent": f"00-{at * 32}-{'1' * 16}-01"} for at in "ab"]
+    agents = [ChatAgent(proxy, "text", headers) for headers in spans]
+    for one in agents:
+        await one.ask()
+    async with httpx2.AsyncClient(headers=spans[1]) as http:
+        transport = streamable_http_client(f"{proxy.url}/mcp", http_client=http)
+        async with Client(transport, mode="2026-07-28") as client:
+            await client.call_tool(TOOL, {"item": "chair 0"})
+    [line] = [line async for line in tool_lines(Project(proxy.store, PROJECT))]
+    assert (line["trajectory_id"], line["joined"]["source"]) == (agents[1].trajectory, "traceparent")
