@@ -184,12 +184,16 @@ def is_shown(result: Mapping[str, Any] | None, error: str | None, content: objec
     if not text or not shown:
         return 0
     if len(text) <= len(shown):
-        forms = dict.fromkeys(
-            (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
-        )
-        return len(text) if any(_stands_in(form, shown) for form in forms) else 0
+        return len(text) if any(_stands_in(form, shown) for form in _written_forms(text)) else 0
     cut = shown[:CUT_CHARS]
     return CUT_CHARS if len(cut) == CUT_CHARS and text.startswith(cut) else 0
+
+
+def _written_forms(text: str) -> Iterator[str]:
+    """Yield a text as it is, and as JSON and Python write it in quotes."""
+    yield text
+    if not text.isprintable() or not text.isascii() or '"' in text or "'" in text or "\\" in text:
+        yield from dict.fromkeys((json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]))
 
 
 def _stands_in(text: str, shown: str) -> bool:

@@ -35,7 +35,7 @@ from recorder.store.write_backends import Executor, Row
 KEPT_S: Final = 86_400.0  # how long a tool call waits for its result: a tool may work for hours, a person may be asked
 _MOST_SEARCHED: Final = 64  # different results that are looked for inside one text
 _READ_CHARS: Final = 262_144  # a longer result is not read again
-_ALL_READ_CHARS: Final = 2_000_000
+_ALL_READ_CHARS: Final = 1_000_000  # in one transaction, which other calls wait for
 
 Slot = tuple[str, int, int]  # call, choice, position
 
@@ -53,8 +53,8 @@ class BroughtResults:
 class ToolCallJoins:
     """What the results in some requests change."""
 
-    joined: list[Row]  # of `JOIN_TOOL_CALLS`
-    tied: list[Row]  # of `TIE_TOOL_CALLS`: evidence of calls that wait on after an equal one was joined by order
+    joined: Sequence[Row]  # of `JOIN_TOOL_CALLS`
+    tied: Sequence[Row]  # of `TIE_TOOL_CALLS`: evidence of calls that wait on after an equal one was joined by order
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ def _answered(
     by_place = {one.place: one for one in results if one.tool_call_id not in by_id.keys() & issued}
     text = next((one for one in results if one.tool_call_id is None), None)
     return [
-        (request, by_id.get(request.tool_call_id) or by_place.get((request.slot[2], request.match)) or text)
+        (request, by_id.get(request.tool_call_id or "") or by_place.get((request.slot[2], request.match)) or text)
         for request in requests
     ]
 

@@ -25,7 +25,7 @@ from recorder.store.database import Project
 from recorder.views.trajectories.transcripts import load_trajectory
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.mcp_tools import text
+from tests.proxy.mcp_words import text
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

@@ -203,7 +203,7 @@ async def test_a_model_call_that_failed_brought_the_result_back_too(
 ) -> None:
     one, _ = await two_attempts(talk)
     called = await gateway_call(recorder, text_result("found"))
-    failed = {"state": CallState.ERRORED, "error": "the engine is away", "http_status": 503}
+    failed: dict[str, Any] = {"state": CallState.ERRORED, "error": "the engine is away", "http_status": 503}
     await talk.call(brought("id-1", "found"), [], **failed)
     assert (await stored(store))[called].trajectory_id == one
 
