@@ -33,7 +33,7 @@ from recorder.states import Confidence
 from recorder.store.write_backends import Executor, Row
 
 KEPT_S: Final = 86_400.0  # how long a tool call waits for its result: a tool may work for hours, a person may be asked
-_MOST_SEARCHED: Final = 64  # different results that are looked for inside one text
+_MOST_SEARCHED: Final = 32  # different results that are looked for inside one text
 _READ_CHARS: Final = 262_144  # a longer result is not read again
 _ALL_READ_CHARS: Final = 1_000_000  # in one transaction, which other calls wait for
 

@@ -265,3 +265,47 @@ async def test_the_group_and_the_session_tell_equal_requests_apart(
     grouped = await recorder.tools.join(PROJECT, "find", ARGUMENTS, group="two")
     assert grouped.asked is not None
     assert (grouped.asked.tool_call_id, grouped.source, grouped.confidence) == ("id-2", "arguments", Confidence.EXACT)
+
+
+async def test_an_agent_that_writes_tool_calls_as_text_shows_results_as_text(
+    store: Store, recorder: Recorder, talk: Talk
+) -> None:
+    ids = [f"chatcmpl-tool-{digit * 32}" for digit in "ab"]
+    homes = [(await talk.call(QUESTION, tool_turn(id_))).attribution.trajectory.id for id_ in ids]
+    calls = [await gateway_call(recorder, text_result(text)) for text in ("7 left", "9 left")]
+    for id_, text in zip(ids, ("9 left", "7 left"), strict=True):
+        retold = {"role": "assistant", "content": f"Calling tools:\n[{{'id': '{id_}', 'function': 'find'}}]"}
+        await talk.call([*QUESTION, retold, user(f"Observation:\n{text}")], "done")
+    rows = await stored(store)
+    assert [rows[id_].trajectory_id for id_ in calls] == homes[::-1]
+
+
+async def test_calls_of_one_answer_with_one_id_go_by_their_place(store: Store, recorder: Recorder, talk: Talk) -> None:
+    """Some providers number all parallel calls 0."""
+    await talk.call(QUESTION, tool_turn("0", "0"), Address("run"))
+    second = await gateway_call(recorder, text_result("two"))
+    first = await gateway_call(recorder, text_result("one"))
+    results = [tool_result("0", "one"), tool_result("0", "two")]
+    await talk.call([*QUESTION, tool_turn("0", "0"), *results], "done", Address("run"))
+    rows = await stored(store)
+    assert [rows[id_].position for id_ in (first, second)] == [0, 1]
+
+
+async def test_a_call_known_by_its_address_is_preferred_to_an_equal_one(
+    store: Store, recorder: Recorder, talk: Talk
+) -> None:
+    """Both calls returned the same, and only one of them is of this trajectory for certain."""
+    made = await talk.call(QUESTION, tool_turn("id-1", "id-2"), Address("run"))
+    await talk.call(QUESTION, tool_turn("id-3"))
+    stray = await gateway_call(recorder, text_result("same"))
+    home = made.attribution.trajectory.id
+    known = await gateway_call(recorder, text_result("same"), stated=home, source="path")
+    results = [tool_result("id-1", "declined"), tool_result("id-2", "same")]
+    await talk.call([*QUESTION, tool_turn("id-1", "id-2"), *results], "done", Address("run"))
+    rows = await stored(store)
+    assert (rows[known].tool_call_id, rows[known].join_source, rows[known].join_confidence) == (
+        "id-2",
+        "path",
+        "stated",
+    )
+    assert rows[stray].trajectory_id is None
