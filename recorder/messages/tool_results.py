@@ -29,6 +29,7 @@ CUT_CHARS: Final = 256  # two results that agree so far may be one that was cut 
 LONG_CHARS: Final = 32
 _BEFORE: Final = frozenset("\n\"'>`(:")
 _AFTER: Final = frozenset("\n\"'<`)")
+CLOCKS_S: Final = 1.0  # the clocks of two hosts may differ so much
 _MOST_PLACES: Final = 32
 _DEPTH: Final = 4
 # Under these keys frameworks put the content of a result that they write as JSON.
@@ -293,7 +294,9 @@ def match_results(
     apart has no match; among equal results the first to finish counts.
     """
     found: list[ResultMatch | None] = [None] * len(contents)
-    matching = [_matching(*pair, shown_in) for pair in zip(contents, waiting, strict=True)]
+    # a call that ended later was not brought back, unless an equal one was taken in its place
+    ended = [[one for one in calls if one.tied or one.finished_at <= at + CLOCKS_S] for calls in waiting]
+    matching = [_matching(*pair, shown_in) for pair in zip(contents, ended, strict=True)]
     taken: set[str] = set()
     for equal in (False, True):  # results that match one content alone come first
         again = True

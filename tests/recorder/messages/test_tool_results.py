@@ -199,3 +199,15 @@ def test_equal_results_of_one_answer_are_given_in_order() -> None:
         ("early", "order"),
         ("late", "order"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("finished_at", "tied", "found"), [(9.0, False, True), (20.0, False, False), (20.0, True, True)]
+)
+def test_a_call_that_ended_after_the_request_is_not_what_it_brings_back(
+    finished_at: float, tied: bool, found: bool
+) -> None:
+    result = mcp("same")
+    one = WaitingResult("x", forms_of_result(result, None), same_result(result, None), 8.0, finished_at, tied=tied)
+    [match] = match_results(["same"], [[one]], 10.0, lambda *_: {})
+    assert (match is not None) is found
