@@ -1,8 +1,8 @@
 """A tool call: to its server and back, and into the store with its trajectory.
 
-Owns: attribution of a tool call (address, key, header; a trace; the model's call of the tool), what is recorded, and
-waiting for the commit, at most `recorder.commit_timeout_s`. Refuses: which server a tool belongs to
-(`proxy.mcp_gateway.gateway`). Recording never breaks a call.
+Owns: attribution of a tool call (address, key, header; a trace; the model's call of the tool, within the group and the
+session that the caller names), what is recorded, and waiting for the commit, at most `recorder.commit_timeout_s`.
+Refuses: which server a tool belongs to (`proxy.mcp_gateway.gateway`). Recording never breaks a call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from proxy.admission.address import StatedAddress
-from proxy.attribution.hints import HintKind, read_traceparent
+from proxy.attribution.hints import HintKind, read_hints, read_traceparent
 from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, TrajectoryAddress
 from proxy.metrics import Metrics
@@ -27,7 +27,7 @@ from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import ToolCall, ToolCallAttribution
 from recorder.errors import NotOwner, RecorderError
 from recorder.ids import new_id
-from recorder.messages.calls import ANYBODY
+from recorder.messages.calls import Address
 from recorder.messages.plain_text import text_parts
 from recorder.states import Confidence, ToolOutcome
 
@@ -131,15 +131,19 @@ class ToolCaller:
 
     async def _joined(self, ctx: Context, called: RunningToolCall) -> ToolCallAttribution:
         tools = self._recorder.tools
-        stated: StatedAddress | None = ctx.request.scope.get("hone.stated") if ctx.request is not None else None
-        whose = stated.address.whose if stated is not None else ANYBODY
-        if stated is not None and stated.source is not None and stated.address.trajectory is not None:
-            home = await tools.run_at(self._project_id, stated.address)
+        scope = ctx.request.scope if ctx.request is not None else {}
+        stated: StatedAddress | None = scope.get("hone.stated")
+        address = stated.address if stated is not None else Address()
+        if stated is not None and stated.source is not None and address.trajectory is not None:
+            home = await tools.run_at(self._project_id, address)
             return await tools.join(
                 self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
             )
-        for hint in read_traceparent((ctx.meta or {}).get("traceparent")):
-            run = self._recorder.find.run_of_trace(self._project_id, str(hint), whose)
+        hints = read_hints(scope.get("hone.headers", {}), "mcp", {}).found
+        for hint in (*read_traceparent((ctx.meta or {}).get("traceparent")), *hints):
+            if hint.kind not in (HintKind.SPAN, HintKind.TRACE):
+                continue
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint), address.whose)
             if run is not None:
                 confidence = Confidence.EXACT if hint.kind is HintKind.SPAN else Confidence.HINT
                 return await tools.join(
@@ -150,7 +154,15 @@ class ToolCaller:
                     source=hint.source,
                     confidence=confidence,
                 )
-        return await tools.join(self._project_id, called.name, called.arguments, whose=whose)
+        sessions = {str(hint): hint.source for hint in hints if hint.kind in (HintKind.SESSION, HintKind.LOOSE)}
+        return await tools.join(
+            self._project_id,
+            called.name,
+            called.arguments,
+            whose=address.whose,
+            group=address.group,
+            sessions=sessions,
+        )
 
     async def _end(self, called: RunningToolCall) -> None:
         """Count and commit; the caller waits for that within the time limit."""

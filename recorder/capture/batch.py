@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from recorder.capture import statements as sql
+from recorder.capture.lookups.waiting_tool_calls import join_brought_results
 from recorder.capture.resolve_trajectory import continue_sealed, resolve_trajectories
 from recorder.capture.rows import PreparedCall, call_row, json_text
 from recorder.capture.trajectories import RequestedTrajectory
@@ -87,6 +88,10 @@ def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
     _touch(ex, batch, outcome)
     _insert(ex, batch.calls, outcome)
     _insert_tool_calls(ex, batch, outcome)
+    if brought := [w.prepared.brought for w in batch.calls if w.prepared.brought is not None]:
+        joins = join_brought_results(ex, brought)
+        ex.many(sql.JOIN_TOOL_CALLS, joins.joined)
+        ex.many(sql.TIE_TOOL_CALLS, joins.tied)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome
 

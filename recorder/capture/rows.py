@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from recorder.capture.cache import CaptureCache
+from recorder.capture.lookups.waiting_tool_calls import BroughtResults
 from recorder.errors import RecorderError
 from recorder.messages import content_hashes, media, tokens
 from recorder.messages.calls import (
@@ -27,6 +28,7 @@ from recorder.messages.calls import (
     TrajectoryRef,
 )
 from recorder.messages.plain_text import parse_tool_requests
+from recorder.messages.tool_results import shown_results
 from recorder.messages.trainability import untrainable_reason
 from recorder.states import CallKind, CallState, Confidence
 
@@ -61,6 +63,7 @@ class PreparedCall:
     issued_ids: Sequence[tuple[str, str, int]]
     confidence: Confidence
     tool_requests: Sequence[Row]  # choice, position, tool-call id, match
+    brought: BroughtResults | None  # tools' results in its request, for tool calls that wait for them
     leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
@@ -116,6 +119,8 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCa
         choices.append(row)
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
+    brought = _brought_results(turn, key)
+    held = brought.shown.size_bytes if brought is not None else 0
     process = memory.process if turn.state is CallState.OPEN else None
     return PreparedCall(
         call_id=turn.call_id,
@@ -132,6 +137,7 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCa
         issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
         confidence=attribution.confidence,
         tool_requests=_tool_requests(turn, key),
+        brought=brought,
         leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
@@ -142,7 +148,7 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCa
         prompt_hashes=hashes,
         row_middle=middle,
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at, process),
-        size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+        size_bytes=writing.size_bytes + held + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
         deletions=memory.deletions.get(turn.project_id, 0),
     )
 
@@ -151,6 +157,15 @@ def _tool_requests(turn: RecordedCall, key: bytes) -> list[Row]:
     if turn.state is not CallState.COMPLETE:
         return []
     return [(c.index, *asked) for c in turn.choices for asked in parse_tool_requests(key, c.message)]
+
+
+def _brought_results(turn: RecordedCall, key: bytes) -> BroughtResults | None:
+    """Return the tools' results that the request brings back, if it is certain which answer it continues."""
+    where = turn.attribution
+    if where.parent is None or where.confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
+        return None
+    shown = shown_results(key, turn.request.messages)
+    return BroughtResults(where.parent, shown, turn.started_at) if shown is not None else None
 
 
 def _leaf_choice(turn: RecordedCall) -> int | None:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
+    null,
     or_,
     select,
     update,
@@ -39,7 +40,7 @@ from recorder.store.schema import (
     unindexed,
 )
 from recorder.store.sql import now
-from recorder.store.statement import Statement, equals_literal, insert_into, insert_new, insert_values
+from recorder.store.statement import RawJson, Statement, equals_literal, insert_into, insert_new, insert_values
 
 
 def _insert_issued(dialect: Any) -> Any:
@@ -74,6 +75,27 @@ INSERT_UNINDEXED: Final = insert_new(unindexed)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
 INSERT_TOOL_REQUESTS: Final = insert_into(tool_requests)
 INSERT_TOOL_CALLS: Final = insert_into(tool_calls)
+# rows: (trajectory, call, choice, position, tool-call id, source, confidence, tool call)
+JOIN_TOOL_CALLS: Final = Statement(
+    update(tool_calls)
+    .ordered_values(
+        (tool_calls.c.trajectory_id, bindparam("home")),
+        (tool_calls.c.call_id, bindparam("asked")),
+        (tool_calls.c.choice, bindparam("of_choice")),
+        (tool_calls.c.position, bindparam("at")),
+        (tool_calls.c.tool_call_id, bindparam("issued", type_=Text)),
+        (tool_calls.c.join_source, bindparam("source")),
+        (tool_calls.c.join_confidence, bindparam("confidence")),
+        (tool_calls.c.request_match, null()),
+        (tool_calls.c.evidence, null()),
+    )
+    .where(tool_calls.c.id == bindparam("joined_id"), tool_calls.c.request_match.is_not(None))
+)
+TIE_TOOL_CALLS: Final = Statement(
+    update(tool_calls)
+    .values(evidence=bindparam("kept", type_=RawJson()))
+    .where(tool_calls.c.id == bindparam("joined_id"), tool_calls.c.request_match.is_not(None))
+)
 INSERT_GROUPS: Final = insert_into(groups)
 INSERT_TRAJECTORIES: Final = insert_into(trajectories)
 

@@ -1,7 +1,8 @@
 """Tool calls through the gateway: find the model call that requested each, and record them.
 
 Owns: the choice among pending requests (`choose_request`), and the trajectory of a call whose caller named one.
-Refuses: MCP, and guessing: if several trajectories wait for the same tool call, it is assigned to none of them.
+Refuses: MCP, and guessing: if several trajectories wait for the same tool call, it is assigned to none of them until a
+model call brings its result back (`recorder.capture.lookups.waiting_tool_calls`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 from recorder.capture import rows
 from recorder.capture.cache import CaptureCache
 from recorder.capture.lookups.statements import AT_ADDRESSES, TOOL_REQUESTS
+from recorder.capture.lookups.waiting_tool_calls import tool_call_evidence
 from recorder.capture.trajectories import ExistingTrajectory, RequestedTrajectory, require_owner
 from recorder.capture.writer import ToolJob, TrajectoryJob, Writer
 from recorder.ids import first_id_at, new_id
@@ -26,6 +28,7 @@ from recorder.store.write_backends import Executor, WriteBackend
 
 WINDOW_S: Final = 900.0  # how long a model's request waits for its call: the default idle time of a trajectory
 ROW_BYTES: Final = 1024
+_NO_SESSIONS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,14 @@ class ToolRequest:
 class ToolCallAttribution:
     """The trajectory and the request of a tool call, and the evidence."""
 
-    source: str  # path, key, header, traceparent, trace, arguments, none
+    source: str  # path, key, header, traceparent, trace, session_header, arguments, none
     confidence: Confidence
     trajectory_id: str | None = None
     asked: ToolRequest | None = None
+    # set if other requests may be the one that it answers: the hash that they share, and the calls that made them
+    match: bytes | None = None
+    calls: tuple[str, ...] = ()
+    key: str = ""  # the caller's key family
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,16 @@ class ToolCall:
     annotations: Mapping[str, Any] | None
     started_at: float
     finished_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingRequest:
+    """A pending request, with what tells it from equal ones."""
+
+    asked: ToolRequest
+    group: str  # the group part of its trajectory's address
+    session: str | None
+    equal: int  # equal requests of its call
 
 
 def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequest | None]:
@@ -104,21 +121,31 @@ class ToolCalls:
         source: str = "none",
         confidence: Confidence = Confidence.STATED,
         whose: KeyAccess = ANYBODY,
+        group: str | None = None,
+        sessions: Mapping[str, str] = _NO_SESSIONS,
     ) -> ToolCallAttribution:
         """Find the request that a call answers: in the trajectory `stated` (an id), else in the caller's trajectories.
 
-        Without `stated`, only a certain match counts. The request is reserved: no other call of this process gets it,
-        unless `release` returns it.
+        Without `stated`, only a certain match counts: in the trajectories of the address's `group` if it is given, and
+        of a session that the caller names (`sessions`: name → source) if one of its requests is pending. The request is
+        reserved: no other call of this process gets it, unless `release` returns it.
         """
-        waiting = await self._waiting(project_id, name, arguments, stated, whose)
+        wanted, pending = await self._pending(project_id, name, arguments, stated, whose)
+        if group is not None and stated is None:
+            pending = [one for one in pending if one.group == group]
+        named = [one for one in pending if one.session in sessions] if stated is None else []
+        waiting = [one.asked for one in named or pending]
         found, asked = choose_request(waiting)
+        sure = len(waiting) == 1 and (named or pending)[0].equal == 1
+        later: dict[str, Any] = {} if sure or not waiting else _later(wanted, waiting, whose)
         if asked is not None:
             self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
         if stated is not None:
-            return ToolCallAttribution(source, confidence, stated, asked)
-        if asked is None:
-            return ToolCallAttribution("arguments" if waiting else "none", found if waiting else Confidence.NEW)
-        return ToolCallAttribution("arguments", found, asked.trajectory_id, asked)
+            return ToolCallAttribution(source, confidence, stated, asked, **later)
+        if not waiting:
+            return ToolCallAttribution("none", Confidence.NEW)
+        by = sessions[named[0].session or ""] if named and len(named) < len(pending) else "arguments"
+        return ToolCallAttribution(by, found, asked.trajectory_id if asked is not None else None, asked, **later)
 
     def release(self, joined: ToolCallAttribution) -> None:
         """Return the request, because the call did not answer it: the same call will be repeated."""
@@ -171,17 +198,25 @@ class ToolCalls:
             error=seen.text(call.error) if call.error is not None else None,
         )
 
-    async def _waiting(
+    async def _pending(
         self, project_id: str, name: str, arguments: Any, home: str | None, whose: KeyAccess
-    ) -> list[ToolRequest]:
+    ) -> tuple[bytes, list[_PendingRequest]]:
+        """Return the hash of a call's name and arguments, and the pending requests that share it."""
         # stored requests are redacted, so the call's arguments are redacted before the search
         wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._backend.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
         )
-        waiting = [ToolRequest(*row) for row in found if row[4] == home or home is None]
-        return [a for a in waiting if (a.call_id, a.choice, a.position) not in self._memory.tools]
+        pending = [_PendingRequest(ToolRequest(*row[:5]), *row[5:]) for row in found if row[4] == home or home is None]
+        answered = self._memory.tools
+        return wanted, [
+            one for one in pending if (one.asked.call_id, one.asked.choice, one.asked.position) not in answered
+        ]
+
+
+def _later(match: bytes, waiting: Sequence[ToolRequest], whose: KeyAccess) -> dict[str, Any]:
+    return {"match": match, "calls": tuple({asked.call_id: None for asked in waiting}), "key": whose.key}
 
 
 def _newest(ex: Executor, place: RequestedTrajectory) -> ExistingTrajectory | None:
@@ -217,6 +252,8 @@ def _place(project_id: str, address: Address) -> RequestedTrajectory:
 
 def _row(call: ToolCall) -> tuple[Any, ...]:
     asked = call.joined.asked
+    result = rows.json_text(call.result) if call.result is not None else None
+    match = call.joined.match if call.outcome is not ToolOutcome.INPUT_REQUIRED else None
     return (
         call.id,
         call.project_id,
@@ -232,11 +269,17 @@ def _row(call: ToolCall) -> tuple[Any, ...]:
         call.tool,
         rows.json_text(call.arguments),
         call.outcome.value,
-        rows.json_text(call.result) if call.result is not None else None,
+        result,
         call.error,
         rows.json_text(call.annotations) if call.annotations is not None else None,
         call.started_at,
         call.finished_at,
+        match,
+        rows.json_text(
+            tool_call_evidence(call.joined.calls, call.joined.key, call.result, call.error, len(result or ""))
+        )
+        if match is not None
+        else None,
     )
 
 

@@ -364,7 +364,8 @@ tool_calls = Table(
     Column("choice", Integer),
     Column("position", Integer),
     Column("tool_call_id", Text),
-    Column("join_source", Text, nullable=False),  # path, key, header, traceparent, trace, arguments, none
+    # path, key, header, traceparent, trace, session_header, arguments, tool_call_id, result, order, none
+    Column("join_source", Text, nullable=False),
     Column("join_confidence", Text, nullable=False),
     Column("server", Text),  # null: no configured MCP server has a tool of this name
     Column("name", Text, nullable=False),  # the name that the agent used
@@ -376,10 +377,15 @@ tool_calls = Table(
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double, nullable=False),
+    # Set while several requests may be the one that it answers: the hash of name and arguments that they share with it,
+    # and the evidence by which the model call that brings its result back finds it (`ToolCallEvidence`).
+    Column("request_match", LargeBinary),
+    Column("evidence", JSON),
     Index(None, "trajectory_id"),
     Index(None, "call_id"),
     Index(None, "project_id", "started_at"),
     _some("ix_tool_calls_failed", "outcome IN ('failed', 'errored')", "project_id", "trajectory_id"),  # lists
+    _some("ix_tool_calls_waiting", "request_match IS NOT NULL", "request_match", "id"),
 )
 
 scores = Table(

@@ -84,7 +84,7 @@ def postgres_json(text: str) -> str:
     return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)
 
 
-class _RawJson(TypeDecorator[Any]):
+class RawJson(TypeDecorator[Any]):
     """A JSON column whose values are text already, because rows are made once for every backend."""
 
     impl = JSON
@@ -97,7 +97,7 @@ class _RawJson(TypeDecorator[Any]):
 
 def insert_values(table: Table) -> dict[str, Any]:
     """Return a parameter for every column, by the column's name."""
-    return {c.name: bindparam(c.name, type_=_RawJson() if isinstance(c.type, JSON) else c.type) for c in table.c}
+    return {c.name: bindparam(c.name, type_=RawJson() if isinstance(c.type, JSON) else c.type) for c in table.c}
 
 
 def insert_into(table: Table) -> Statement:

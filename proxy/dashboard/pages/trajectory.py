@@ -155,7 +155,7 @@ def _totals(run: TrajectoryDetail) -> dict[str, Any]:
     return {
         "turns": len(run.view.main_path),
         "calls": len(run.view.calls),
-        "tools": len(run.view.tool_calls),
+        "tools": run.conversation.count_tool_calls(),
         "failed_tools": sum(one.outcome != "complete" for one in run.view.tool_calls),
         "tokens": sum(token_counts.values()),
         "seconds": max(0.0, ended - run.view.started_at),

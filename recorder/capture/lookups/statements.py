@@ -246,8 +246,10 @@ BEGINNING: Final = Statement(
     select(json_as_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
 )
 # Models' requests for a tool with these arguments that no tool call has answered, since a call's id, in main calls that
-# are not continued. The trajectory is a column and not a condition, because it may have moved to a continuation.
+# are not continued, the newest first. The trajectory is a column and not a condition, because it may have moved to a
+# continuation. The last column: how many equal requests the answer makes.
 _by_tool = tool_calls.alias("by_tool")
+_equal = tool_requests.alias("equal")
 TOOL_REQUESTS: Final = Statement(
     select(
         tool_requests.c.call_id,
@@ -255,6 +257,11 @@ TOOL_REQUESTS: Final = Statement(
         tool_requests.c.position,
         tool_requests.c.tool_call_id,
         tool_requests.c.trajectory_id,
+        trajectories.c.address_group,
+        trajectories.c.session,
+        select(func.count())
+        .where(_equal.c.call_id == tool_requests.c.call_id, _equal.c.match == tool_requests.c.match)
+        .scalar_subquery(),
     )
     .join(calls, calls.c.id == tool_requests.c.call_id)
     .join(trajectories, trajectories.c.id == tool_requests.c.trajectory_id)
@@ -278,9 +285,56 @@ TOOL_REQUESTS: Final = Statement(
             )
         ),
     )
-    .order_by(tool_requests.c.call_id, tool_requests.c.choice, tool_requests.c.position)
+    .order_by(tool_requests.c.call_id.desc(), tool_requests.c.choice, tool_requests.c.position)
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
+)
+# The requests of some answers that no tool call answers for certain, each with every tool call that may answer it.
+# Locked (PostgreSQL): two model calls that bring back equal results must not get the same tool call.
+_sure = tool_calls.alias("sure")
+MOST_WAITING: Final = 2048
+WAITING_TOOL_CALLS: Final = Statement(
+    select(
+        tool_requests.c.call_id,
+        tool_requests.c.choice,
+        tool_requests.c.position,
+        tool_requests.c.tool_call_id,
+        tool_requests.c.trajectory_id,
+        tool_requests.c.match,
+        tool_calls.c.id,
+        tool_calls.c.trajectory_id,
+        tool_calls.c.call_id,
+        tool_calls.c.choice,
+        tool_calls.c.position,
+        tool_calls.c.join_source,
+        tool_calls.c.join_confidence,
+        tool_calls.c.started_at,
+        tool_calls.c.finished_at,
+        json_as_text(tool_calls.c.evidence),
+    )
+    .join(tool_calls, tool_calls.c.request_match == tool_requests.c.match)
+    .where(
+        tool_requests.c.call_id.in_(bindparam("calls", expanding=True)),
+        tool_calls.c.id >= bindparam("since"),
+        ~exists().where(
+            and_(
+                _sure.c.call_id == tool_requests.c.call_id,
+                _sure.c.choice == tool_requests.c.choice,
+                _sure.c.position == tool_requests.c.position,
+                _sure.c.request_match.is_(None),
+                ~equals_literal(_sure.c.outcome, "input_required"),
+            )
+        ),
+    )
+    .order_by(tool_calls.c.id)
+    .limit(literal_column(str(MOST_WAITING)))
+    .offset(literal_column("0"))
+    .with_for_update(of=tool_calls)
+)
+TOOL_RESULTS: Final = Statement(
+    select(tool_calls.c.id, json_as_text(tool_calls.c.result), tool_calls.c.error).where(
+        tool_calls.c.id.in_(bindparam("ids", expanding=True))
+    )
 )
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 

@@ -115,9 +115,22 @@ class Conversation:
         for turn in (*self.messages, *(turn for branch in self.unplaced_branches for turn in branch.messages)):
             yield from answers_at(turn)
 
+    def count_tool_calls(self) -> int:
+        """Return the number of tool calls: those that answers request, and the gateway's that answer no known request.
+
+        Answers that the agent did not continue with, and repeated ones, call nothing.
+        """
+        branches = [*self.unplaced_branches, *(branch for turn in self.messages for branch in turn.branches)]
+        shown = [*self.messages, *(t for branch in branches if branch.kind != RETRY for t in branch.messages)]
+        return len(self.unplaced_tool_calls) + sum(_count_tool_calls(turn) for turn in shown)
+
     def answer(self, call_id: str, choice: int) -> SampledAnswer | None:
         """Return the sampled answer of a call's choice, or None."""
         return next((one for one in self.answers() if (one.call_id, one.choice) == (call_id, choice)), None)
+
+
+def _count_tool_calls(turn: ConversationMessage) -> int:
+    return len(turn.tool_calls) if turn.tool_calls else len(turn.gateway_calls)
 
 
 def answers_at(turn: ConversationMessage) -> Iterator[SampledAnswer]:

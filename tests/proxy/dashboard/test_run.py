@@ -62,6 +62,7 @@ async def test_it_tells_the_conversation_with_the_tools_result_beside_its_call(
     assert "Where is 4821?" in page.text
     assert 'calls find {"id": 4821} answered {"state": "shipped"}' in page.text
     assert "It arrives on Monday" in page.text
+    assert "tool calls 1 duration" in page.text  # the agent ran its tool itself, and no gateway saw it
     assert [id_ for id_ in page.ids if id_.startswith("turn-")] == ["turn-1", "turn-2", "turn-3", "turn-5"]
     assert f"/hone/versions/{ALIAS}%400" in page.links
     assert page.classes("bar") == 2

@@ -92,6 +92,16 @@ def test_a_tool_call_stands_with_the_request_it_answers_and_one_that_answers_non
     assert (turn.gateway_calls, found.unplaced_tool_calls) == ((work[1],), (work[2],))
 
 
+def test_tool_calls_are_counted_whether_or_not_they_went_through_the_gateway() -> None:
+    assert told(two_calls()).count_tool_calls() == 2
+    assert told(two_calls(tool_calls=(worked("c1", "a"), worked("c1", "b")))).count_tool_calls() == 2
+    assert told(two_calls(tool_calls=(worked("c1", "a"), worked(None, None)))).count_tool_calls() == 3
+    sub = call("s1", [user("Find 4821")], tool_turn("c"), at=0.6, call_kind=CallKind.SUB)
+    repeated = call("c0", ASKED, FIRST, at=0, superseded_by="c1")
+    assert told(two_calls(sub, repeated)).count_tool_calls() == 3
+    assert told(run(ASKED, [], [])).count_tool_calls() == 0
+
+
 def test_a_result_that_nobody_asked_for_is_a_turn_of_its_own() -> None:
     messages = [*ASKED, assistant("Well."), tool_result("x", "stray"), user("And?")]
     found = told(run(messages, [], []))
