@@ -46,6 +46,10 @@ class RecorderSettings(BaseModel):
     """When two trajectories without a named group are attempts at the same task. `exact`: their system messages, tools
     and first user message are equal. `normalised`: these are equal apart from numbers, dates, ids, addresses, URLs and
     quoted text."""
+    same_conversation: Literal["masked_system", "exact"] = "masked_system"
+    """When a call without a name continues a recorded conversation. `exact`: its history is equal to the recorded one.
+    `masked_system`: so it is apart from system and developer messages (a clock, the weather, what an agent remembers
+    about its user), or it is a part of the recorded one up to its last answer (a trimmed window)."""
     group_window_s: float = Field(300.0, ge=0)
     """A group without a declared size that is not full is ready when no trajectory joined it for this long."""
     group_timeout_s: float = Field(3600.0, gt=0)

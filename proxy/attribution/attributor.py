@@ -13,6 +13,7 @@ The order, strongest first. Each call records its source and its confidence:
    retry               an SDK repeats a request that was not answered                            exact, or ambiguous
    prompt_cache_key    a shared name that distinguishes trajectories which are equal so far      exact
    lineage             the history ends in an answer that Hone recorded                          exact, or ambiguous
+   similar             so it does apart from system messages, or the history is a part of one    exact, or ambiguous
    trace               only the trace is known                                                   hint
    new                 a conversation without a history                                          new
 
@@ -160,6 +161,8 @@ class Attributor:
         resolution = await self._recorder.find.retried(self._project_id, request, whose)
         if resolution is NOTHING_FOUND:
             resolution = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
+        if resolution is NOTHING_FOUND:
+            resolution = await self._recorder.find.similar(self._project_id, request.messages, whose)
         if resolution is NOTHING_FOUND:
             resolution = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
         return resolution, next(iter(names), None)

@@ -67,6 +67,7 @@ class Recorder:
         self.settings = settings
         self.redaction = Redactor(settings.redact)
         self._masked = settings.same_task == "normalised"
+        self._similar = settings.same_conversation == "masked_system"
         self._memory = CaptureCache(process)
         self._pasts = RecentTokenHistories()
         self._backend = backend if backend is not None else choose_backend(store, settings.durability)
@@ -77,7 +78,9 @@ class Recorder:
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
         self._unseen = RateLimitedLog(log)
-        self.find = TrajectoryResolver(self._backend, self._memory, self._key, self._running, self.redaction)
+        self.find = TrajectoryResolver(
+            self._backend, self._memory, self._key, self._running, self.redaction, similar=self._similar
+        )
         self.tools = ToolCalls(self._backend, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
@@ -282,7 +285,7 @@ class Recorder:
     async def _job(self, turn: RecordedCall, done: asyncio.Future[None] | None) -> CallJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
         turn = self.redaction.turn(turn)
-        prepared = rows.prepare_call(turn, key, self._memory)
+        prepared = rows.prepare_call(turn, key, self._memory, exchange_ids=self._similar)
         fresh = self._memory.unwritten.get(prepared.trajectory.id)
         place = None
         if fresh is not None:

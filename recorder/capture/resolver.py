@@ -14,12 +14,13 @@ from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajec
 from recorder.capture.cache_updates import KEPT_ATTEMPTS, remember_ref
 from recorder.capture.lookups import client_sessions, recorded_calls
 from recorder.capture.lookups.client_sessions import SessionCall
-from recorder.capture.lookups.recorded_calls import IssuedId
+from recorder.capture.lookups.recorded_calls import IssuedId, SimilarConversation
 from recorder.capture.open_calls import OpenCalls
 from recorder.ids import new_id
 from recorder.messages import content_hashes, lineage
 from recorder.messages.calls import ANYBODY, KeyAccess, Message, ParentCall, RecordedRequest, TrajectoryRef
-from recorder.messages.lineage import ConversationAnswer, has_answer
+from recorder.messages.exchanges import Fit, prior_turns
+from recorder.messages.lineage import ConversationAnswer, has_answer, masked_system
 from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, TrajectoryState
 from recorder.store.write_backends import WriteBackend
@@ -29,7 +30,7 @@ from recorder.store.write_backends import WriteBackend
 class Resolution:
     """The trajectory that a conversation belongs to, and the evidence. `confidence` is NEW if `source` is "none"."""
 
-    source: str  # "tool_call_id", "session", "lineage", "retry", "trace", "none"
+    source: str  # "tool_call_id", "session", "lineage", "retry", "similar", "trace", "none"
     confidence: Confidence
     parent: ParentCall | None
     trajectory: TrajectoryRef | None
@@ -49,12 +50,15 @@ class TrajectoryResolver:
         key_of: Callable[[str], Awaitable[bytes]],
         running: OpenCalls,
         redaction: Redactor,
+        *,
+        similar: bool = True,
     ) -> None:
         self._backend = backend
         self._memory = memory
         self._key_of = key_of
         self._running = running
         self._redaction = redaction
+        self._finds_similar = similar
 
     async def run(
         self,
@@ -63,14 +67,16 @@ class TrajectoryResolver:
         request: RecordedRequest | None = None,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """Attribute a call without an address by issued ids, else by a retry, else by exact lineage.
+        """Attribute a call without an address by issued ids, else by a retry, else by its history.
 
         A trajectory may use any alias.
         """
         found = await self.issued(project_id, messages, whose)
         if found is NOTHING_FOUND and request is not None:
             found = await self.retried(project_id, request, whose)
-        return found if found is not NOTHING_FOUND else await self.lineage(project_id, messages, whose=whose)
+        if found is NOTHING_FOUND:
+            found = await self.lineage(project_id, messages, whose=whose)
+        return found if found is not NOTHING_FOUND else await self.similar(project_id, messages, whose)
 
     async def issued(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
         """Attribute a call by ids that Hone issued and that it contains. No I/O for a call without earlier answers."""
@@ -105,6 +111,42 @@ class TrajectoryResolver:
         messages = self._redaction.messages(messages)
         told = await self._told(project_id, messages)
         return await self._by_lineage(project_id, told, names, traces, whose)
+
+    async def similar(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
+        """Attribute a call whose history is a recorded one apart from system messages, or a part of one.
+
+        Exact where only one open trajectory has that conversation. No I/O without a history.
+        """
+        if not self._finds_similar or not has_answer(messages):
+            return NOTHING_FOUND
+        messages, key = self._redaction.messages(messages), await self._key_of(project_id)
+        asked = prior_turns(key, messages)
+        if asked is None:
+            return NOTHING_FOUND
+        alike = await self._backend.read(lambda ex: recorded_calls.find_similar(ex, project_id, key, asked, whose))
+        return await self._by_similar(alike, messages, whose)
+
+    async def _by_similar(
+        self, alike: Sequence[SimilarConversation], messages: Sequence[Message], whose: KeyAccess
+    ) -> Resolution:
+        alike = [one for one in alike if one.fit is Fit.WHOLE] or alike
+        if len({one.match.trajectory_id for one in alike if one.match.open}) > 1:
+            system = masked_system(messages)
+            alike = [one for one in alike if masked_system(one.messages) == system] or alike
+        claimed = self._memory.claimed
+        matches = [one.match for one in alike]
+        decision = lineage.decide_parent(
+            replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in matches
+        )
+        best = decision.match
+        if best is None:
+            return NOTHING_FOUND
+        parent = ParentCall(best.call_id, best.choice)
+        claimed.put(parent, True)
+        confidence = decision.confidence if best.open else Confidence.AMBIGUOUS
+        if confidence is Confidence.EXACT and best.hinted:
+            confidence = Confidence.HINT
+        return Resolution("similar", confidence, parent, await self._going_on(best.trajectory_id, whose))
 
     async def in_session(
         self,

@@ -16,7 +16,7 @@ import orjson
 from recorder.capture.cache import CaptureCache
 from recorder.capture.lookups.waiting_tool_calls import BroughtResults
 from recorder.errors import RecorderError
-from recorder.messages import content_hashes, media, tokens
+from recorder.messages import content_hashes, exchanges, media, tokens
 from recorder.messages.calls import (
     CHOICE_EXTRAS,
     STATED_KIND,
@@ -90,18 +90,18 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
+def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_ids: bool = False) -> PreparedCall:
     """Prepare everything about a call that does not depend on its trajectory.
 
-    Raises RecorderError for values that no row can hold.
+    `exchange_ids`: whether a call that continues this one may be found by its last question and answer. Raises RecorderError for values that no row can hold.
     """
     try:
-        return _prepare(turn, key, memory)
+        return _prepare(turn, key, memory, exchange_ids=exchange_ids)
     except (TypeError, ValueError, OverflowError, AttributeError) as e:
         raise RecorderError(f"call {turn.call_id} cannot be recorded: {type(e).__name__}: {e}") from e
 
 
-def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
+def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_ids: bool) -> PreparedCall:
     request, attribution = turn.request, turn.attribution
     writing = _RowBuilder(turn.project_id, key, memory)
     redacted = turn.redacted
@@ -111,12 +111,16 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCa
     readable = said is None or prompt is not None
     seed = tokens.chain_seed(key)
     hashes = tokens.block_hashes(prompt, seed) if prompt else b""
+    # a caller that states a trajectory states it in every call
+    is_stated = attribution.confidence is Confidence.STATED
+    question = exchanges.question_form(key, request.messages) if exchange_ids and not is_stated else None
     choices, leaves = [], []
     for choice in turn.choices:
         touched = redacted is not None and choice.index in redacted.choices
         node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
         row, leaf = _choice(turn, choice, node, prompt, hashes, seed, readable)
-        choices.append(row)
+        exchange = exchanges.exchange_id(key, question, choice.message) if choice.message is not None else None
+        choices.append((*row, exchange))
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
     brought = _brought_results(turn, key)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from recorder.messages.calls import Message, ParentCall
 from recorder.messages.content_hashes import canonical_json, canonical_message
 from recorder.messages.plain_text import message_text, text_parts
+from recorder.messages.text_masking import mask_message
 from recorder.states import Confidence
 
 MIN_QUOTED_CHARS: Final = 32  # a shorter text may occur in two conversations by chance
@@ -141,6 +142,12 @@ def system_head(messages: Iterable[Message]) -> bytes:
         if message.get("role") not in ("system", "developer"):
             break
         found.append(canonical_message(message))
+    return canonical_json(found)
+
+
+def masked_system(messages: Iterable[Message]) -> bytes:
+    """Return the system messages of a conversation, without what varies in them: numbers, dates, ids."""
+    found = [mask_message(canonical_message(m)) for m in messages if m.get("role") in ("system", "developer")]
     return canonical_json(found)
 
 

@@ -321,8 +321,11 @@ choices = Table(
     Column("finish_reason", Text),
     Column("trainable", Boolean, nullable=False),
     Column("untrainable_reason", Text),
+    # keyed hash of the question and the answer (`messages.exchanges`); null in calls whose trajectory was stated
+    Column("exchange_id", LargeBinary),
     PrimaryKeyConstraint("call_id", "index"),
     Index(None, "node_id", "call_id"),
+    _where_set("exchange_id"),
 )
 
 issued = Table(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from recorder.capture.lookups import statements as sql
 from recorder.messages import lineage
 from recorder.messages.calls import KeyAccess, Message, ParentCall, TrajectoryRef
+from recorder.messages.exchanges import Fit, PriorTurns, conversation_forms
 from recorder.messages.lineage import ConversationAnswer, Match, decide_parent
 from recorder.messages.tokens import BLOCK, HASH_BYTES
 from recorder.states import Confidence, Purpose, TrajectoryState
@@ -36,6 +37,15 @@ class IssuedId:
     trajectory_id: str
     made_by: str  # the trajectory's owner
     hinted: bool = False  # only a hint assigned its call to the trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarConversation:
+    """A recorded answer at the end of a conversation that a call repeats, apart from system messages or in part."""
+
+    match: Match
+    fit: Fit
+    messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,25 @@ def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Par
             return ParentCall(found.call_id, found.choice)
         home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
     return None
+
+
+def find_similar(
+    ex: Executor, project_id: str, key: bytes, asked: PriorTurns, whose: KeyAccess
+) -> list[SimilarConversation]:
+    """Return the caller's recorded conversations that end in a call's last exchange and fit it, the newest first."""
+    found: list[SimilarConversation] = []
+    read: dict[bytes, tuple[list[Message], Fit | None]] = {}
+    for row in ex.all(sql.SIMILAR, exchange=asked.exchange, whose=whose.key):
+        node = bytes(row[9])
+        if row[8] != project_id:
+            continue
+        if node not in read:
+            messages = [json.loads(up[0]) for up in ex.all(sql.CONVERSATION, node=node)]
+            read[node] = messages, asked.fit(conversation_forms(key, messages))
+        messages, fit = read[node]
+        if fit is not None:
+            found.append(SimilarConversation(_match(row[:8]), fit, messages))
+    return found
 
 
 def find_session_trajectories(

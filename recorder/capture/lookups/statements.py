@@ -123,6 +123,40 @@ SAMPLED_LEAVES: Final = Statement(
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
 )
+# The newest answers with a question and an answer, and the node of each. Few differ, because equal conversations share
+# their nodes; more than these are ambiguous in any case.
+MOST_SIMILAR: Final = 32
+SIMILAR: Final = Statement(
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _state(),
+        _continued.label("continued"),
+        calls.c.started_at,
+        trajectories.c.session,
+        calls.c.attribution_confidence,
+        calls.c.project_id,
+        choices.c.node_id,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .where(choices.c.exchange_id == bindparam("exchange"), equals_literal(calls.c.state, "complete"), _own())
+    .order_by(choices.c.call_id.desc())
+    .limit(literal_column(str(MOST_SIMILAR)))
+    .offset(literal_column("0"))
+)
+# The conversation up to a node.
+_node = nodes.alias("node")
+_last = (
+    select(_node.c.id, _node.c.parent_id, _node.c.depth, _node.c.message)
+    .where(_node.c.id == bindparam("node"))
+    .cte("conversation", recursive=True)
+)
+_conversation = _last.union_all(
+    select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message).join(_last, nodes.c.id == _last.c.parent_id)
+)
+CONVERSATION: Final = Statement(select(json_as_text(_conversation.c.message)).order_by(_conversation.c.depth))
 # The newest answers to a prompt, each with its text and its call's stop strings. If thousands of trajectories began
 # equally, not all are read: SQLite walks its index of prompts backwards, which is ordered by rowid and not by id.
 _said = nodes.alias("said")
