@@ -93,7 +93,8 @@ def _as_dict(value: Any) -> dict[str, Any]:
 def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_ids: bool = False) -> PreparedCall:
     """Prepare everything about a call that does not depend on its trajectory.
 
-    `exchange_ids`: whether a call that continues this one may be found by its last question and answer. Raises RecorderError for values that no row can hold.
+    `exchange_ids`: whether a call that continues this one may be found by its last question and answer. Raises
+    RecorderError for values that no row can hold.
     """
     try:
         return _prepare(turn, key, memory, exchange_ids=exchange_ids)

@@ -66,6 +66,8 @@ def question_form(key: bytes, messages: Sequence[Message]) -> bytes | None:
 def prior_turns(key: bytes, messages: Sequence[Message]) -> PriorTurns | None:
     """Return what a conversation holds up to its last answer, or None if it has no answer to a question."""
     end = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"), 0)
+    if not end:
+        return None
     exchange = exchange_id(key, question_form(key, messages[:end]), messages[end])
     if exchange is None:
         return None

@@ -151,7 +151,7 @@ _node = nodes.alias("node")
 _last = (
     select(_node.c.id, _node.c.parent_id, _node.c.depth, _node.c.message)
     .where(_node.c.id == bindparam("node"))
-    .cte("conversation", recursive=True)
+    .cte("up", recursive=True)
 )
 _conversation = _last.union_all(
     select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message).join(_last, nodes.c.id == _last.c.parent_id)
