@@ -227,6 +227,11 @@ class Metrics(Collector):
         )
         yield CounterMetricFamily("hone_store_alarms", "How often the store became unable to record.", stats.alarms)
         yield CounterMetricFamily(
+            "hone_redaction_timeouts",
+            "Texts and calls that were stored without text, because redaction did not finish.",
+            stats.redaction_timeouts,
+        )
+        yield CounterMetricFamily(
             "hone_late_calls", "Answers that were sent before their call was committed.", self._late
         )
         yield CounterMetricFamily("hone_uncommitted_calls", "Calls whose commit failed.", stats.unrecorded_turns)

@@ -74,6 +74,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "auxiliary_call": "An auxiliary call beside the agent's work, such as a title or a summary.",
         "superseded": "The client retried the request and continued with the other answer.",
         "redacted": "Text was removed from the call (`recorder.redact`), and its tokens with it.",
+        "redaction_timeout": "Redaction of the call did not finish in time: neither text nor tokens are stored.",
         "media": "The prompt holds a picture, audio or video, which the trainer cannot compute yet.",
         "temperature_below_0.1": "Sampled at a temperature below 0.1: its logprobs do not show the distribution.",
         "top_p": "Sampled with top_p below 1: the engine's logprobs are not those of the sampled distribution.",

@@ -62,7 +62,8 @@ class RecorderSettings(BaseModel):
     redact: list[str] = []
     """What is never stored: names of built-in patterns (email, credit_card, api_key, phone) and regular expressions.
 
-    A mark replaces each match. A call with a match stores neither token ids nor logprobs, and is not trained on.
+    A mark replaces each match. A call with a match stores neither token ids nor logprobs, and is not trained on. A call
+    whose redaction takes more than a second is stored without its text.
     """
 
     @field_validator("redact")

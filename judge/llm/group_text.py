@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from recorder.base.json_depth import limit_nesting
 from recorder.messages.plain_text import message_text
 from recorder.states import CallKind
 from recorder.views.trajectories.shapes import HistoryView, TrajectoryView
 
+MAX_DEPTH: Final = 100  # lists and objects inside each other; what is deeper is left out, with a mark in its place
 CUT: Final = "cut"
 SUB_AGENT: Final = "sub_agent"
 
@@ -49,7 +51,7 @@ class PromptGroup:
 def show_group(runs: Sequence[PromptTrajectory]) -> PromptGroup:
     """The prompt's view of at least one trajectory."""
     shown = [show_trajectory(run) for run in runs]
-    tools = [list(run.tools or ()) for run in runs]
+    tools = [[limit_nesting(tool, MAX_DEPTH) for tool in run.tools or ()] for run in runs]
     same_tools = all(these == tools[0] for these in tools)
     length = _shared_length([messages for messages, _ in shown])
     own: dict[str, Json] = {}
@@ -110,7 +112,7 @@ class _NumberedMessages:
         ]
 
     def _messages(self, messages: Sequence[Mapping[str, Any]]) -> list[Json]:
-        return [_show(message, self._numbered) for message in messages]
+        return [_show(limit_nesting(message, MAX_DEPTH), self._numbered) for message in messages]
 
     def _numbered(self, issued: Any) -> str:
         return self._numbers.setdefault(str(issued), f"call_{len(self._numbers) + 1}")

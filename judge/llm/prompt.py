@@ -27,10 +27,11 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from judge.errors import PromptTooLong
-from judge.llm.group_text import Json, PromptGroup, PromptTrajectory, json_digest, show_group
+from judge.llm.group_text import MAX_DEPTH, Json, PromptGroup, PromptTrajectory, json_digest, show_group
 from judge.llm.judge_model import REPLY_FORMAT
 from judge.llm.truncation import fit_documents
 from judge.panel_settings import SubscoreSettings
+from recorder.base.json_depth import limit_nesting
 from recorder.llm.untrusted_text import fence_json
 
 
@@ -217,6 +218,7 @@ def build_prompt(
         PromptTooLong: there is no room for two trajectories (one, if all are identical), even cut down to their ends.
     """
     group = show_group(runs)
+    task_rubric = limit_nesting(task_rubric, MAX_DEPTH)
     system = _SYSTEM.format(
         rubric=rubric.strip(),
         task=_ALIKE if alike else _SAME,

@@ -9,12 +9,12 @@ cannot be checked has no value, and never counts as kept.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from judge.rewards.part import RewardPart
+from recorder.base.json_text import parse_strict_json_text
 from recorder.base.rules import Rule
 from recorder.states import CallKind, CallState
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
@@ -49,7 +49,7 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     if answer is None:
         return "there is no answer"
     try:
-        given = json.loads(answer, parse_constant=_no_json)
+        given = parse_strict_json_text(answer)
     except (ValueError, RecursionError) as e:
         return f"the answer is not JSON: {e}"[:MAX_SHOWN_CHARS]
     draft = _patient(validator_for(schema, default=Draft202012Validator), _PatternSearches())
@@ -58,10 +58,6 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     except (Unresolvable, RecursionError, ArithmeticError) as e:  # ArithmeticError: numbers that no float holds
         raise _RuleUnchecked(f"the schema cannot be followed: {type(e).__name__}: {e}"[:MAX_SHOWN_CHARS]) from e
     return None if wrong is None else f"the answer does not match the schema: {wrong.json_path}: {wrong.message}"[:500]
-
-
-def _no_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _patient(draft: Any, searches: _PatternSearches) -> Any:

@@ -117,7 +117,7 @@ def translate_error(error: Exception, scope: Mapping[str, Any]) -> CallerError:
     if status == 405:
         return WrongMethod(f"{method} {path[:200]} is not served: /schema lists the methods.")
     if status == 413:
-        return TooLarge("the body is larger than `max_body_bytes` in the [proxy] section of hone.toml.")
+        return TooLarge(f"the body is larger than the limit of {path[:200]}: send at most a megabyte.")
     detail = f"{error.detail} {_faults(error.extra)}".strip()
     return BadRequest(detail) if status < 500 else EngineRefused(detail, status=status, kind="server_error")
 

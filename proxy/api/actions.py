@@ -98,15 +98,14 @@ async def write_feedback(
     """
     compared = [id_ for key in feedback.COMPARED_WITH if name in feedback.CHOICES and (id_ := (tags or {}).get(key))]
     await require_own(hone.project, caller, [trajectory_id, *compared], f"the trajectory {trajectory_id}")
-    redact: Any = hone.recorder.redaction.value
+    redact: Any = hone.recorder.redaction.redact_value
     try:
         check_external(name, "the feedback name")
         feedback.check_value(name, value)
         if dry_run:
             return None
-        written = await feedback.add_feedback(
-            hone.project, trajectory_id, name, redact(value), redact(comment), call_id, redact(tags)
-        )
+        kept = await redact(value), await redact(comment), call_id, await redact(tags)
+        written = await feedback.add_feedback(hone.project, trajectory_id, name, *kept)
     except ValueError as e:
         raise BadRequest(f"{e}.", param="value") from e
     return written.id

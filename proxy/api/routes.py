@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import orjson
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
@@ -15,6 +16,9 @@ from litestar.openapi.plugins import JsonRenderPlugin
 
 from proxy.api import groups, lists, status, trajectories, versions
 from proxy.api.route_parts import AnyRequest
+from proxy.errors import BadRequest, TooLarge
+from recorder.base.json_depth import is_deeper
+from recorder.base.value_count import count_values
 
 HANDLERS: list[HTTPRouteHandler] = [
     trajectories.create_trajectory,
@@ -66,8 +70,30 @@ def methods_at(path: str) -> list[str]:
     return sorted(methods)
 
 
-async def tell_options(request: AnyRequest) -> Response[None] | None:
-    """Answer OPTIONS before a handler runs. The framework would name the methods of only one handler."""
+MAX_BODY_BYTES: Final = 1 << 20  # of a request to the API or a page: the largest is a corrected answer
+_MAX_BODY_VALUES: Final = 20_000  # parsed in a few milliseconds
+_MAX_DEPTH: Final = 200
+
+
+async def check_request(request: AnyRequest) -> Response[None] | None:
+    """Refuse a body that takes long to parse, and answer OPTIONS, before a handler runs. Raises TooLarge, BadRequest.
+
+    The framework would name the methods of only one handler.
+    """
+    if request.method in ("POST", "PUT", "PATCH"):
+        _require_small(await request.body())
     if request.method != "OPTIONS":
         return None
     return Response(None, status_code=204, headers={"allow": ", ".join(methods_at(request.url.path))})
+
+
+def _require_small(body: bytes) -> None:
+    if count_values(body, _MAX_BODY_VALUES) > _MAX_BODY_VALUES:
+        raise TooLarge(f"the body has more than {_MAX_BODY_VALUES} values: send a smaller one.")
+    if body.count(b"[") + body.count(b"{") > _MAX_DEPTH:  # the framework's parser would recurse
+        try:
+            is_deep = is_deeper(orjson.loads(body), _MAX_DEPTH)
+        except orjson.JSONDecodeError as e:
+            raise BadRequest(f"the body is not JSON, or nested too deeply: {e}.", code="invalid_json") from e
+        if is_deep:
+            raise BadRequest(f"the body is nested too deeply: the limit is {_MAX_DEPTH} levels of lists and objects.")

@@ -69,6 +69,7 @@ class Attributor:
         Raises StoreError, NoReplica for an alias without any version, and Forbidden for the address of another key's
         trajectory.
         """
+        await self._recorder.prepare(self._project_id, request)
         attribution = await self._attribute(target, stated, request, hints)
         if hints.sub_agent:
             attribution = replace(attribution, turn_kind=CallKind.SUB)

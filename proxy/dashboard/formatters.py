@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from recorder import reasons
+from recorder.base.json_text import parse_json_text
 from recorder.base.terminal import clean
 from recorder.search.matches import Snippet
 
@@ -102,7 +103,7 @@ def as_json(value: Any) -> str:
     """A value as indented JSON. A string that contains JSON is parsed first; other strings stay as they are."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json_text(value)
         except (ValueError, RecursionError):
             return visible(value)
     try:

@@ -27,6 +27,7 @@ FIELD: Final = "csrf"
 ONCE: Final = "once"
 VISITOR: Final = "hone_visitor"  # the cookie where no keys exist
 MAX_CHARS: Final = 100_000
+MAX_FIELDS: Final = 5_000  # parsed in a few milliseconds
 
 
 def set_cookie(request: AnyRequest, name: str, value: str, lasts_s: int) -> Cookie:
@@ -71,6 +72,8 @@ async def check_form(request: AnyRequest) -> None:
 
 async def read_fields(request: AnyRequest) -> FormMultiDict:
     """The fields of a form. Raises BadRequest."""
+    if (await request.body()).count(b"&") > MAX_FIELDS:
+        raise BadRequest(f"the form has more than {MAX_FIELDS} fields.")
     try:
         return await request.form()
     except (ClientException, ValueError) as e:

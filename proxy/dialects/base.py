@@ -11,12 +11,12 @@ and finally yields the parts of the recorder's `RecordedCall`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from proxy.errors import CallerError
+from recorder.base.json_text import parse_strict_json_text
 from recorder.messages.calls import RecordedRequest, SampledChoice
 
 Body = dict[str, Any]
@@ -30,6 +30,8 @@ class DialectRules:
     media_hosts: frozenset[str] = frozenset()
     strict_tools: Literal["engine", "plain"] = "engine"
     forced_tools: Literal["engine", "plain"] = "engine"
+    max_messages: int | None = None  # in one request; None: any number
+    max_values: int | None = None  # in one body
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +282,9 @@ def is_json_object(text: str) -> bool:
     if not text.rstrip().endswith("}"):
         return False  # cheap, since it is asked for while arguments grow
     try:
-        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
+        return isinstance(parse_strict_json_text(text), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def require_call_start(part: Mapping[str, Any]) -> tuple[str, str]:

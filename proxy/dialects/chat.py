@@ -175,6 +175,7 @@ def recorded_request(
         model=fields["model"],
         stream=bool(fields.get("stream")),
         messages=fields["messages"],
+        size_bytes=len(body),
         tools=fields.get("tools"),
         response_format=fields.get("response_format"),
         rest=rest,
@@ -212,6 +213,7 @@ def check_request(fields: Body, rules: DialectRules) -> None:
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("the field 'messages' must be a list with at least one message.", param="messages")
+    engine_fields.require_few_messages(len(messages), "messages", rules)  # other formats have several in one of theirs
     for at, message in enumerate(messages):
         _check_message(message, f"messages[{at}]", rules)
 
@@ -260,7 +262,7 @@ class ChatDialect(OpenAIErrors):
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ChatReader:
         """Return a reader of the request. Raises BadRequest."""
         dropped: list[str] = []
-        fields = engine_fields.load_body(body, dropped)
+        fields = engine_fields.load_body(body, rules, dropped)
         engine_fields.read_values(fields)
         try:
             check_request(fields, rules)

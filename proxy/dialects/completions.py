@@ -38,7 +38,7 @@ class CompletionsDialect(OpenAIErrors):
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CompletionsReader:
         """Return a reader of the request. Raises BadRequest."""
         dropped: list[str] = []
-        fields = engine_fields.load_body(body, dropped)
+        fields = engine_fields.load_body(body, rules, dropped)
         engine_fields.read_values(fields, integer=("logprobs",))
         _check(fields)
         prompt = _prompt(fields.get("prompt"))

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.dialects.base import DialectRules
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, TooLarge
+from recorder.base.value_count import count_values
 from recorder.messages.calls import SamplingParameters
 
 AROUND: Final = 32  # further levels that may surround a body
@@ -130,11 +131,18 @@ _MENDED_HALVES: Final = 10_000
 _MENDED_VALUES: Final = 50_000
 
 
-def load_body(body: bytes, dropped: list[str] | None = None) -> Body:
-    """Return a request's body as an object. Raises BadRequest.
+def load_body(body: bytes, rules: DialectRules, dropped: list[str] | None = None) -> Body:
+    """Return a request's body as an object. Raises BadRequest, and TooLarge for more values or messages than allowed.
 
     Clients cut texts by UTF-16 units: half of an emoji is replaced by U+FFFD, and reported in `dropped`.
     """
+    most = rules.max_values
+    if most is not None and (values := count_values(body, most)) > most:
+        raise TooLarge(
+            f"the body has {values} values (texts, lists, objects); the limit of one request is {most}, and "
+            f"{rules.max_messages} messages: send a smaller one, or raise `max_body_values` and `max_messages` in the "
+            "[proxy] section of hone.toml."
+        )
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as e:
@@ -147,7 +155,21 @@ def load_body(body: bytes, dropped: list[str] | None = None) -> Body:
         raise BadRequest('the body is JSON, but not an object: send {"model": …}.', code="invalid_type")
     if not is_writable(fields, body):
         raise too_deep_error()
+    for name in ("messages", "input", "prompt"):
+        given = fields.get(name)
+        if isinstance(given, list) and not (given and isinstance(given[0], int)):  # token ids are no messages
+            require_few_messages(len(given), name, rules)
     return fields
+
+
+def require_few_messages(count: int, name: str, rules: DialectRules) -> None:
+    """Raise TooLarge if the field `name` has more messages, items or prompts than one request may have."""
+    if rules.max_messages is not None and count > rules.max_messages:
+        raise TooLarge(
+            f"the field {name!r} has {count} entries; the limit of one request is {rules.max_messages}: shorten the "
+            "conversation, or raise `max_messages` in the [proxy] section of hone.toml.",
+            param=name,
+        )
 
 
 def _load_mended(body: bytes) -> object | None:

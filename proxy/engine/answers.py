@@ -6,13 +6,13 @@ Owns: the request's body and reading the replies. Refuses: sending (`proxy.engin
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from proxy.errors import EngineError
+from recorder.base.json_text import parse_json_text
 
 ANSWER_TOKENS: Final = 512  # at most: the first page shows whether a version is sane
 _MISSING: Final = -9999.0  # vLLM's value for a missing logprob
@@ -71,7 +71,7 @@ class EngineAnswer:
 
 def _is_object(call: Any) -> bool:
     try:
-        return isinstance(json.loads(call["function"]["arguments"] or "{}"), dict)
+        return isinstance(parse_json_text(call["function"]["arguments"] or "{}"), dict)
     except (KeyError, TypeError, ValueError, RecursionError):
         return False
 

@@ -21,7 +21,7 @@ from proxy.admission.replies import send_error
 from proxy.attribution.attributor import Attributor
 from proxy.attribution.conversations import ConversationMatcher
 from proxy.attribution.hints import client_of, read_hints
-from proxy.dialects.base import NOTHING_SAMPLED, CallReader, Dialect, DialectRules, RecordableAnswer
+from proxy.dialects.base import NOTHING_SAMPLED, CallReader, Dialect, RecordableAnswer
 from proxy.errors import (
     BadGateway,
     CallerError,
@@ -33,6 +33,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import DisconnectWatch, RawHeaders, Receive, Scope, Send, read_body, respond
+from proxy.serving.body_reading import dialect_rules, read_beside_loop
 from proxy.serving.model_requests import ModelRequester, no_engine_error, unknown_model_error
 from proxy.serving.running_call import RunningCall, ServingParts
 from proxy.versions.routing import Target
@@ -54,10 +55,7 @@ class CallHandler:
         self._requester = requester
         self._project_id = parts.project_id
         self._settings = parts.settings
-        settings = parts.settings
-        self._rules = DialectRules(
-            settings.defaults, frozenset(settings.allowed_media_hosts), settings.strict_tools, settings.forced_tools
-        )
+        self._rules = dialect_rules(parts.settings)
         self._overrides = parts.overrides
         self._commit_timeout_s = parts.recorder_settings.commit_timeout_s
         self._refuse = parts.recorder_settings.on_failure == "refuse"
@@ -100,7 +98,7 @@ class CallHandler:
         return RunningCall(caller, stated, reading, target, reading.answer(), hints, provider, client)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> CallReader:
-        return self._dialect.read(body, headers, self._rules)
+        return await read_beside_loop(len(body), lambda: self._dialect.read(body, headers, self._rules))
 
     def _target(self, model: str, caller: Caller) -> Target:
         target = self._versions.resolve(model)

@@ -17,7 +17,6 @@ import orjson
 from proxy.admission.auth import Caller
 from proxy.admission.replies import send_error, send_json, unknown_route
 from proxy.dialects import engine_fields, format_of
-from proxy.dialects.base import DialectRules
 from proxy.dialects.engine_fields import is_writable
 from proxy.dialects.messages.fields import count_tokens_body
 from proxy.engine.client import Client, EngineReply
@@ -36,6 +35,7 @@ from proxy.errors import (
 )
 from proxy.http.asgi import App, DisconnectWatch, Receive, Scope, Send, begin_stream, read_body
 from proxy.http.shutdown import Shutdown, ShuttingDown
+from proxy.serving.body_reading import dialect_rules, read_beside_loop
 from proxy.serving.model_requests import engine_refusal, unknown_model_error
 from proxy.settings.sections import ProxySettings
 from proxy.versions.routing import Route, ServiceRouter, Target
@@ -135,10 +135,14 @@ class ModelRoutes:
     async def _read(self, scope: Scope, receive: Receive, path: str) -> dict[str, Any]:
         if scope["method"] != "POST":
             return {}
-        fields = engine_fields.load_body(await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes))
+        body = await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes)
+        return await read_beside_loop(len(body), lambda: self._checked(body, path))
+
+    def _checked(self, body: bytes, path: str) -> dict[str, Any]:
+        rules = dialect_rules(self.settings)
+        fields = engine_fields.load_body(body, rules)
         engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)
-        rules = DialectRules(media_hosts=frozenset(self.settings.allowed_media_hosts))
         try:
             for name in ("messages", "input"):
                 engine_fields.check_media(fields.get(name), rules, name)

@@ -16,6 +16,7 @@ import orjson
 
 from proxy.admission.replies import send_error
 from proxy.dialects import engine_fields
+from proxy.dialects.base import DialectRules
 from proxy.dialects.completions import split_prompts
 from proxy.errors import BadRequest, CallerError, ClientDisconnected, TooLarge
 from proxy.http import sse
@@ -30,6 +31,8 @@ from proxy.http.asgi import (
     read_body,
     respond,
 )
+from proxy.serving.body_reading import dialect_rules, read_beside_loop
+from proxy.settings.sections import ProxySettings
 
 MAX_PROMPTS: Final = 1024  # the engine's own limit (VLLM_MAX_COMPLETION_PROMPTS)
 MAX_LISTED: Final = 32  # most calls with their ids in an answer's headers: clients read some 64 KB of them at most
@@ -40,16 +43,17 @@ Body = dict[str, Any]
 class PromptLists:
     """Wraps the app that serves one prompt."""
 
-    def __init__(self, app: App, path: str, max_body_bytes: int) -> None:
+    def __init__(self, app: App, path: str, settings: ProxySettings) -> None:
         self._app = app
         self._path = path
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = settings.max_body_bytes
+        self._rules = dialect_rules(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request; one with a single prompt is passed on unchanged."""
         try:
             body = await read_body(scope["hone.headers"], receive, self._max_body_bytes)
-            bodies = _split_body(body, self._max_body_bytes)
+            bodies = await read_beside_loop(len(body), lambda: _split_body(body, self._rules, self._max_body_bytes))
         except CallerError as e:
             await send_error(send, self._path, e)
         except ClientDisconnected:
@@ -78,10 +82,10 @@ class PromptLists:
         await self._app({**scope}, receive, send)
 
 
-def _split_body(body: bytes, limit_bytes: int) -> list[Body] | None:
+def _split_body(body: bytes, rules: DialectRules, limit_bytes: int) -> list[Body] | None:
     """A body for each prompt; None for a single prompt or a malformed request, which the serving path refuses."""
     try:
-        fields = engine_fields.load_body(body)
+        fields = engine_fields.load_body(body, rules)
     except BadRequest:
         return None
     prompts = split_prompts(fields.get("prompt"))

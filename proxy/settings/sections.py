@@ -125,6 +125,11 @@ class ProxySettings(BaseModel):
     trusted_proxies: list[IPvAnyNetwork] = []
     """Addresses or networks of the load balancers in front of this proxy. From these alone `X-Forwarded-For` is read,
     for the limit of failed sign-ins and for logs."""
+    max_body_values: int = Field(250_000, gt=0)
+    """Most texts, lists, objects and other values in the JSON of one request to a model; ten numbers count as one. The
+    time to read a body depends on them, and on its size."""
+    max_messages: int = Field(20_000, gt=0)
+    """Most messages, input items or prompts in one request."""
     allowed_media_hosts: list[str] = []
     """Hosts from which the engine may fetch images and other media that a message references by URL."""
     connect_timeout_s: float = Field(5.0, gt=0)

@@ -29,7 +29,7 @@ from proxy.admission.pages import HTML
 from proxy.admission.replies import MCP_PATH, error_headers, render_error, send_error, translate_error
 from proxy.api.actions import HoneActions
 from proxy.api.mcp_mount import McpMount
-from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
+from proxy.api.routes import HANDLERS, MAX_BODY_BYTES, OPENAPI, check_request, methods_at
 from proxy.api.status import Setting, StatusService
 from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.dashboard.renderer import PageContext
@@ -240,11 +240,11 @@ def _routed(
             "hone": Provide(lambda: hone, sync_to_thread=False),
             "status_service": Provide(lambda: status_service, sync_to_thread=False),
         },
-        before_request=tell_options,
+        before_request=check_request,
         exception_handlers={Exception: _error_response},
         openapi_config=OPENAPI,
         logging_config=None,
-        request_max_body_size=deps.settings.max_body_bytes,
+        request_max_body_size=min(MAX_BODY_BYTES, deps.settings.max_body_bytes),
     )
     return cast(App, litestar)  # its ASGI types are equivalent, with other names
 
@@ -267,7 +267,7 @@ def _continuity(deps: AppParts, client: Client) -> Continuity | None:
 def _calls(path: str, parts: ServingParts) -> App:
     dialect = DIALECTS[path]
     calls = CallHandler(dialect, parts, ModelRequester(dialect.engine_path, parts))
-    return PromptLists(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
+    return PromptLists(calls, path, parts.settings) if path == CompletionsDialect.path else calls
 
 
 def _responses(deps: AppParts, parts: ServingParts, background: BackgroundResponses) -> App:

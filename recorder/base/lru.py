@@ -3,6 +3,8 @@
 Owns: the bound and the order. An eviction takes the same time however many entries came and went; a plain dict keeps a
 gap for each deleted entry, and the search for its first entry walks all gaps. Refuses: times of expiry, and telling why
 a key is not there.
+
+One thread writes; others may read.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Lru(Generic[K, V]):
         """Return the value, and make it the newest; None if there is none."""
         value = self._entries.get(key)
         if value is not None:
-            self._entries.move_to_end(key)
+            try:
+                self._entries.move_to_end(key)
+            except KeyError:  # another thread dropped it meanwhile
+                return value
         return value
 
     def put(self, key: K, value: V) -> None:
@@ -40,6 +45,10 @@ class Lru(Generic[K, V]):
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
+
+    def take(self, key: K) -> V | None:
+        """Remove `key`, and return its value; None if there is none."""
+        return self._entries.pop(key, None)
 
     def drop(self, key: K) -> None:
         """Remove `key`, if it exists."""

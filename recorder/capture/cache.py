@@ -82,15 +82,17 @@ class CaptureCache:
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
         """Return `content_hashes.chain_node_ids` of these messages, cached for the writer, which uses the same list."""
-        chain = content_hashes.chain_node_ids(key, messages)
-        self._chains.put(id(messages), (key, messages, chain))
+        chain = self.known_chain(key, messages)
+        self.keep_chain(key, messages, chain)
         return chain
+
+    def keep_chain(self, key: bytes, messages: Sequence[Message], chain: list[bytes]) -> None:
+        """Keep a chain that was computed elsewhere."""
+        self._chains.put(id(messages), (key, messages, chain))
 
     def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
         """Return the result of `chain` for this list object, and drop it from the cache: it holds a whole request."""
-        known = self._chains.get(id(messages))
-        self._chains.drop(id(messages))
-        return self._chain_of(known, key, messages)
+        return self._chain_of(self._chains.take(id(messages)), key, messages)
 
     def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
         """Return the result of `chain` for this list object, and keep it in the cache."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
@@ -39,6 +41,12 @@ from recorder.store.wal_checkpoint import Checkpointer
 from recorder.store.write_backends import WriteBackend, choose_backend
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# A request above either is hashed and prepared in a thread: below, that takes 50 ms at most.
+_LARGE_BYTES: Final = 1 << 17
+_LARGE_MESSAGES: Final = 2000
+_threads = ThreadPoolExecutor(2, thread_name_prefix="recorder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ class RecorderStats:
     failed_commits: int
     unrecorded_turns: int  # calls that could not be written
     alarms: int  # how often recording stopped
+    redaction_timeouts: int  # texts that were not stored, because redaction did not finish
 
 
 class Recorder:
@@ -112,6 +121,7 @@ class Recorder:
             failed_commits=counts.failed_commits,
             unrecorded_turns=counts.unrecorded_turns,
             alarms=self._standing.alarms,
+            redaction_timeouts=self.redaction.timeouts,
         )
 
     def trouble(self) -> str | None:
@@ -143,6 +153,7 @@ class Recorder:
             if known is not None:
                 return require_owner(known, address)
         key = await self._key(project_id)
+        await self.redaction.prepare(request)
         redacted = self.redaction.request(request)
         place = RequestedTrajectory(
             trajectory_id=new_id("traj"),
@@ -155,7 +166,7 @@ class Recorder:
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
-            tags=rows.json_text(self.redaction.value(dict(address.tags))),
+            tags=rows.json_text(await self.redaction.redact_value(dict(address.tags))),
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
             own_version=own_version,
@@ -206,6 +217,15 @@ class Recorder:
             return None
         chain = self._memory.known_chain(await self._key(project_id), self.redaction.messages(messages))
         return past, chain.index(past.node) if past.node in chain else None
+
+    async def prepare(self, project_id: str, request: RecordedRequest) -> None:
+        """Redact and hash a request, so that the other methods need little time for it. Raises StoreUnavailable."""
+        await self.redaction.prepare(request)
+        messages = self.redaction.messages(request.messages)
+        if _is_large(request):
+            key = self._keys.get(project_id) or await self._key(project_id)
+            chain = await _beside_loop(request, lambda: content_hashes.chain_node_ids(key, messages))
+            self._memory.keep_chain(key, messages, chain)
 
     # --- calls
 
@@ -279,18 +299,24 @@ class Recorder:
                 return
             ref = known.ref
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.submit(CloseJob(ref, project_id, state, self.redaction.text(reason), done))
+        self._writer.submit(CloseJob(ref, project_id, state, await self.redaction.redact_value(reason), done))
         await done
 
     async def _job(self, turn: RecordedCall, done: asyncio.Future[None] | None) -> CallJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
-        turn = self.redaction.turn(turn)
-        prepared = rows.prepare_call(turn, key, self._memory, exchange_ids=self._similar)
-        fresh = self._memory.unwritten.get(prepared.trajectory.id)
-        place = None
-        if fresh is not None:
+        turn = await self.redaction.redact_call(turn)
+        fresh = self._memory.unwritten.get(turn.attribution.trajectory.id)
+
+        def prepare() -> tuple[rows.PreparedCall, str | None]:
+            prepared = rows.prepare_call(turn, key, self._memory, exchange_ids=self._similar)
+            if fresh is None:
+                return prepared, None
             continued = fresh.continues is not None
-            implicit = self._implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
+            return prepared, self._implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
+
+        prepared, implicit = await _beside_loop(turn.request, prepare)
+        place = None
+        if fresh is not None and prepared.trajectory.id in self._memory.unwritten:  # not written meanwhile
             place = batches.requested_trajectory_of(prepared, implicit, fresh.continues)
         return CallJob(prepared, place, done)
 
@@ -318,7 +344,7 @@ class Recorder:
     def _implicit_key(
         self, key: bytes, alias_id: str | None, address: Address, request: RecordedRequest, *, continued: bool = False
     ) -> str | None:
-        if address.group is not None or address.purpose is Purpose.NONE:
+        if address.group is not None or address.purpose is Purpose.NONE or not request.redaction_finished:
             return None
         # another provider's model has no alias; its trajectories are compared with each other
         whose = alias_id or f"model:{request.model}"
@@ -339,3 +365,14 @@ async def _unless_stale(done: asyncio.Future[None]) -> bool:
     except StalePreparation:
         return False
     return True
+
+
+async def _beside_loop(request: RecordedRequest, work: Callable[[], T]) -> T:
+    """Return what `work` returns about a request; about a large one it works in a thread. Raises what `work` raises."""
+    if not _is_large(request):
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_threads, work)
+
+
+def _is_large(request: RecordedRequest) -> bool:
+    return request.size_bytes > _LARGE_BYTES or len(request.messages) > _LARGE_MESSAGES

@@ -83,6 +83,8 @@ class TrajectoryResolver:
         if not has_answer(messages):
             return NOTHING_FOUND
         messages = self._redaction.messages(messages)
+        if not messages:
+            return NOTHING_FOUND
         ends = await self._ends(project_id, messages)
         return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
 
@@ -109,6 +111,8 @@ class TrajectoryResolver:
         if not has_answer(messages):
             return NOTHING_FOUND
         messages = self._redaction.messages(messages)
+        if not messages:
+            return NOTHING_FOUND
         told = await self._told(project_id, messages)
         return await self._by_lineage(project_id, told, names, traces, whose)
 
@@ -227,6 +231,8 @@ class TrajectoryResolver:
         if project_id is None:
             return None
         messages = self._redaction.messages(messages)
+        if not messages:
+            return None
         parent = await self._told_in(project_id, trajectory.id, messages, await self._ends(project_id, messages))
         if parent is not None:
             return parent

@@ -98,12 +98,13 @@ def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchan
     """
     try:
         return _prepare(turn, key, memory, exchange_ids=exchange_ids)
-    except (TypeError, ValueError, OverflowError, AttributeError) as e:
+    except (TypeError, ValueError, OverflowError, AttributeError, RecursionError) as e:
         raise RecorderError(f"call {turn.call_id} cannot be recorded: {type(e).__name__}: {e}") from e
 
 
 def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_ids: bool) -> PreparedCall:
     request, attribution = turn.request, turn.attribution
+    deletions = memory.deletions.get(turn.project_id, 0)  # first: the caches may change meanwhile
     writing = _RowBuilder(turn.project_id, key, memory)
     redacted = turn.redacted
     prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
@@ -154,7 +155,7 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
         row_middle=middle,
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at, process),
         size_bytes=writing.size_bytes + held + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
-        deletions=memory.deletions.get(turn.project_id, 0),
+        deletions=deletions,
     )
 
 

@@ -183,19 +183,19 @@ class ToolCalls:
         if call.outcome is ToolOutcome.INPUT_REQUIRED:
             self.release(call.joined)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        row = _row(self._redacted(call))
+        row = _row(await self._redacted(call))
         self._writer.submit(ToolJob(row, call.joined.trajectory_id, done, ROW_BYTES + _size(row)))
         await done
 
-    def _redacted(self, call: ToolCall) -> ToolCall:
+    async def _redacted(self, call: ToolCall) -> ToolCall:
         if not self._redaction:
             return call
         seen = self._redaction
         return replace(
             call,
-            arguments=seen.value(call.arguments),
-            result=seen.value(call.result) if call.result is not None else None,
-            error=seen.text(call.error) if call.error is not None else None,
+            arguments=await seen.redact_value(call.arguments),
+            result=await seen.redact_value(call.result) if call.result is not None else None,
+            error=await seen.redact_value(call.error) if call.error is not None else None,
         )
 
     async def _pending(
@@ -203,7 +203,7 @@ class ToolCalls:
     ) -> tuple[bytes, list[_PendingRequest]]:
         """Return the hash of a call's name and arguments, and the pending requests that share it."""
         # stored requests are redacted, so the call's arguments are redacted before the search
-        wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
+        wanted = match_key(await self._key_of(project_id), name, await self._redaction.redact_value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._backend.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")

@@ -35,6 +35,8 @@ from recorder.store.schema import groups, trajectories
 from recorder.store.sql import refused_table
 from recorder.store.write_backends import Executor, Row, WriteBackend
 
+_LARGE_NODES: Final = 2_000  # a transaction with more, or with so many bytes, takes longer than 10 ms
+_LARGE_BYTES: Final = 1 << 22
 RACES = 5  # how often a commit is tried that conflicts with another process's commit
 
 _FOUND_BEFORE_MADE: Final = (groups.name, trajectories.name)
@@ -266,7 +268,9 @@ class Writer:
             await close_trajectories(conn, list((asked | ended).values()))
 
         ends = bool(closing) or any(_ends(w.prepared) for w in written)
-        outcome = await self._backend.write(work, close if ends else None)
+        nodes, size = sum(len(j.prepared.nodes) for j in turns), sum(j.size_bytes for j in turns)
+        large = nodes > _LARGE_NODES or size > _LARGE_BYTES
+        outcome = await self._backend.write(work, close if ends else None, large=large)
         remember_batch(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)

@@ -10,6 +10,9 @@ import json
 import re
 from typing import Any
 
+from recorder.base.json_depth import limit_nesting
+from recorder.base.json_text import MAX_DEPTH
+
 _FENCE = {mark: "".join(f"\\u{ord(c):04x}" for c in mark) for mark in ("<<<", ">>>")}
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
 # Invisible characters that Unicode classifies as letters, marks or symbols: fillers, joiners, variation selectors.
@@ -22,9 +25,13 @@ def fence_json(value: Any) -> str:
     """Return JSON on one line, without a fence and without invisible characters.
 
     Letters of any script stay readable (and cheap in tokens); controls, line and paragraph separators, direction marks,
-    tag characters, variation selectors, fillers, private use and lone surrogates are escaped.
+    tag characters, variation selectors, fillers, private use and lone surrogates are escaped. What is nested too deeply
+    to be written is left out, with a mark in its place.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        text = json.dumps(limit_nesting(value, MAX_DEPTH), ensure_ascii=False, separators=(",", ":"))
     for mark, escaped in _FENCE.items():
         text = text.replace(mark, escaped)
     return _NOT_ASCII.sub(lambda found: found[0] if _seen(found[0]) else "".join(map(_visible, found[0])), text)

@@ -145,6 +145,8 @@ class RecordedRequest:
     previous_response_id: str | None = None  # the id of Hone's answer that it continues, if it gives one
     left_out_tools: tuple[str, ...] = ()  # types of tools that it declared and that the model did not get
     left_out_items: tuple[str, ...] = ()  # types of items in its conversation that the model did not get
+    size_bytes: int = 0  # of its body, as the client sent it
+    redaction_finished: bool = True  # False: nothing of its text is known (`recorder.messages.redaction`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class RedactedParts:
 
     messages: frozenset[int]
     choices: frozenset[int]
+    finished: bool = True  # False: redaction did not finish, so the call is stored without text
 
 
 @dataclass(frozen=True, slots=True)

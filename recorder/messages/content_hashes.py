@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from recorder.base.json_text import parse_json_text
 from recorder.messages.calls import Message
 from recorder.messages.text_masking import mask_message
 
@@ -171,7 +172,7 @@ def _tool_call(call: Any) -> Any:
 def _arguments(text: str) -> Any:
     """Return arguments as a JSON value if they parse, else as the text that the model wrote."""
     try:
-        value = json.loads(text)
+        value = parse_json_text(text)
     except (ValueError, RecursionError):
         return text
     # a JSON string must not equal a malformed text with the same characters

@@ -12,12 +12,12 @@ answer counts only together with the message before it, because "OK" alone occur
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recorder.base.json_text import parse_json_text
 from recorder.messages.calls import Message, ParentCall
 from recorder.messages.content_hashes import canonical_json, canonical_message
 from recorder.messages.plain_text import message_text, text_parts
@@ -158,24 +158,26 @@ def asked_of_tools(answer: Message) -> Iterator[str]:
         arguments = function.get("arguments") if isinstance(function, Mapping) else None
         if isinstance(arguments, str):
             try:
-                yield from _strings(json.loads(arguments))
+                yield from _strings(parse_json_text(arguments))
             except (ValueError, RecursionError):
                 continue
 
 
 def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            pending += reversed(list(one.values()))
+        elif isinstance(one, list):
+            pending += reversed(one)
 
 
 MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, that are searched for ids
 MOST_WRITTEN: Final = 64  # ids in one text
+MOST_SEARCHED_CHARS: Final = 50_000_000  # in which ids are looked for, each by itself: some 20 ms
 # Random ids as vLLM's tool-call parsers and OpenAI make them. Names and numbers that a client or a model can count up
 # never match.
 _WRITTEN_ID: Final = re.compile(
@@ -242,7 +244,8 @@ def written_ids(messages: Sequence[Message]) -> list[str]:
         found = dict.fromkeys(_WRITTEN_ID.findall(message_text(messages[at])[-MOST_READ_CHARS:]))
         if found:
             heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in text_parts(m)]
-            return [id_ for id_ in list(found)[:MOST_WRITTEN] if not any(id_ in text for text in heard)]
+            most = min(MOST_WRITTEN, MOST_SEARCHED_CHARS // (1 + sum(map(len, heard))))
+            return [id_ for id_ in list(found)[:most] if not any(id_ in text for text in heard)]
     return []
 
 

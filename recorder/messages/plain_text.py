@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from recorder.base.json_depth import limit_nesting
+from recorder.base.json_text import MAX_DEPTH, parse_json_text
 from recorder.messages import content_hashes
 from recorder.messages.calls import Message
 
@@ -68,13 +70,15 @@ def text_parts(message: Mapping[str, object]) -> Iterator[str]:
 
 def find_texts(content: object) -> Iterator[str]:
     """Yield all texts in a content, at any depth."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Mapping):
-        yield from find_texts(content.get("text"))
-    elif isinstance(content, list | tuple):
-        for part in content:
-            yield from find_texts(part)
+    pending = [content]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            pending.append(one.get("text"))
+        elif isinstance(one, list | tuple):
+            pending += reversed(one)
 
 
 def content_parts(content: object) -> list[tuple[str | None, object]]:
@@ -84,7 +88,7 @@ def content_parts(content: object) -> list[tuple[str | None, object]]:
     if isinstance(content, str):
         return [(content, content)]
     if not isinstance(content, list):
-        return [(json.dumps(content, ensure_ascii=False), content)]
+        return [(json.dumps(limit_nesting(content, MAX_DEPTH), ensure_ascii=False), content)]
     return [(_text(part), part) for part in content]
 
 
@@ -124,7 +128,7 @@ def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, 
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             continue
         try:
-            wanted = match_key(key, function["name"], json.loads(function.get("arguments") or "{}"))
+            wanted = match_key(key, function["name"], parse_json_text(function.get("arguments") or "{}"))
         except (TypeError, ValueError, RecursionError):
             continue  # not JSON, or nested too deep: no tool can be called with it
         id_ = call.get("id")

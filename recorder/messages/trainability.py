@@ -29,6 +29,7 @@ class Exclusion(StrEnum):
     AUXILIARY = "auxiliary_call"  # a title or a summary beside the agent's work
     SUPERSEDED = "superseded"  # a retry replaced it
     REDACTED = "redacted"  # text was redacted, and the token ids removed with it
+    REDACTION_TIMEOUT = "redaction_timeout"  # redaction did not finish, so neither text nor ids are stored
     MEDIA = "media"  # the prompt holds a picture, audio or video, which the trainer cannot compute
     # of the sampling
     TEMPERATURE = "temperature_below_0.1"
@@ -69,7 +70,7 @@ def untrainable_reason(turn: RecordedCall, choice: SampledChoice, *, ids_readabl
 
 def _of_call(turn: RecordedCall) -> Exclusion | None:
     if turn.redacted is not None:
-        return Exclusion.REDACTED
+        return Exclusion.REDACTED if turn.redacted.finished else Exclusion.REDACTION_TIMEOUT
     if has_media(turn.request.messages):
         return Exclusion.MEDIA
     if turn.attribution.trajectory.purpose is not Purpose.TRAIN:

@@ -62,9 +62,16 @@ class WriteBackend(Protocol):
         """Close the connections."""
 
     async def write(
-        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
+        self,
+        work: Callable[[Executor], R],
+        then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None,
+        *,
+        large: bool = False,
     ) -> R:
-        """Call `work`, and `then`, in one writing transaction; return the result of `work`. Raises StoreUnavailable."""
+        """Call `work`, and `then`, in one writing transaction; return the result of `work`. Raises StoreUnavailable.
+
+        `large`: it writes so much that other tasks must run meanwhile.
+        """
 
     async def read(self, work: Callable[[Executor], R]) -> R:
         """Call `work` on committed data and return its result. Raises StoreUnavailable."""
@@ -125,7 +132,11 @@ class StoreBackend:
         """Do nothing: the store's owner closes it."""
 
     async def write(
-        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
+        self,
+        work: Callable[[Executor], R],
+        then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None,
+        *,
+        large: bool = False,
     ) -> R:
         """Call `work`, and `then`, in one writing transaction; both may be called again from the beginning."""
         return await _again(lambda: self._transact(work, then), self._patience_s)
@@ -226,7 +237,11 @@ class SqliteBackend:
         self._writer = self._reader = None
 
     async def write(
-        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
+        self,
+        work: Callable[[Executor], R],
+        then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None,
+        *,
+        large: bool = False,
     ) -> R:
         """Call `work` in one transaction; if there is a `then`, which needs SQLAlchemy, through the store."""
         if then is not None:
@@ -239,7 +254,7 @@ class SqliteBackend:
         except StoreUnavailable:
             self._roll_back(self._writer)
             raise
-        if self._durability == "power" or time.monotonic() < self._slow_until:
+        if large or self._durability == "power" or time.monotonic() < self._slow_until:
             # Shielded: a cancelled wait must not leave the connection to two threads.
             return await finish(asyncio.to_thread(self._transact, self._writer, work))
         return self._transact(self._writer, work)

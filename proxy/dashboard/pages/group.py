@@ -103,7 +103,7 @@ async def rescore_group(context: ForPages, request: AnyRequest, group: Id) -> Re
     """Request that a judge rescores the group."""
     form = await forms.read_fields(request)
     group_id = await _find_group(context, request, group)
-    why = str(context.hone.recorder.redaction.value(forms.field_text(form, "why")))
+    why = str(await context.hone.recorder.redaction.redact_value(forms.field_text(form, "why")))
     await rescoring.request_rescore(context.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
     return forms.back_to(f"{_path(group_id)}#rescore")
 
@@ -125,7 +125,7 @@ async def note_preference(context: ForPages, request: AnyRequest, group: Id) -> 
         )
     compared = sorted({id_ for pair in pairs for id_ in pair})
     await require_own(context.hone.project, caller_of(request), compared, f"an attempt of the group {group_id}")
-    comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
+    comment = (await context.hone.recorder.redaction.redact_value(forms.field_text(form, "comment"))) or None
     try:
         await feedback.write_preferences(
             context.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment

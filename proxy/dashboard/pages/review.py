@@ -80,7 +80,7 @@ async def note_choice(context: ForPages, request: AnyRequest) -> Response[None]:
         answer = ReviewAnswer(forms.field_text(form, "choice"))
     except ValueError as e:
         raise BadRequest(f"the form has no valid choice: send one of {', '.join(ReviewAnswer)}.", param="choice") from e
-    comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
+    comment = (await context.hone.recorder.redaction.redact_value(forms.field_text(form, "comment"))) or None
     _store, person = context.hone.project.store, caller_id(caller_of(request))
     try:
         await record_choice(context.hone.project, first, second, answer, by=person, comment=comment)

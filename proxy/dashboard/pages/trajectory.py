@@ -302,8 +302,8 @@ async def change_tag(context: ForPages, request: AnyRequest, trajectory: Name) -
     """Set or remove a tag of a trajectory. Raises BadRequest."""
     form = await forms.read_fields(request)
     trajectory_id = await _find(context, trajectory)
-    redact = context.hone.recorder.redaction.value
-    value = None if forms.field_text(form, "remove") else str(redact(forms.field_text(form, "value")))
+    redact = context.hone.recorder.redaction.redact_value
+    value = None if forms.field_text(form, "remove") else str(await redact(forms.field_text(form, "value")))
     try:
         await set_tag(context.hone.project, trajectory_id, forms.field_text(form, "tag"), value)
     except ValueError as e:

@@ -51,7 +51,7 @@ class MessagesDialect:
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> MessagesReader:
         """Return a reader of the request. Raises BadRequest."""
         dropped = DroppedTool()
-        fields = engine_fields.load_body(body, dropped.items)
+        fields = engine_fields.load_body(body, rules, dropped.items)
         engine_fields.read_values(fields)
         engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)

@@ -57,7 +57,7 @@ class ResponsesDialect:
         BadRequest.
         """
         dropped: list[str] = []
-        fields = engine_fields.load_body(body, dropped)
+        fields = engine_fields.load_body(body, rules, dropped)
         engine_fields.read_values(fields)
         responses_fields.check_request(fields)
         return ResponsesReader(fields, body, headers, rules, dropped)

@@ -21,6 +21,7 @@ import orjson
 from proxy.dialects.engine_fields import is_writable
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
+from recorder.base.json_text import parse_strict_json_text
 
 Body = dict[str, Any]
 
@@ -56,15 +57,11 @@ def arguments_to_input(arguments: Mapping[str, Any]) -> str | None:
 def parse_arguments(arguments: str) -> Body | None:
     """Return a model's arguments as an object; None if they are not an object that can be sent."""
     try:
-        value = json.loads(arguments, parse_constant=_no_json)
+        value = parse_strict_json_text(arguments)
         same = orjson.loads(orjson.dumps(value)) == value  # a number may be too large for clients
     except (ValueError, TypeError, RecursionError):
         return None
     return value if isinstance(value, dict) and same and is_writable(value, arguments.encode()) else None
-
-
-def _no_json(constant: str) -> object:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _grammar(form: object, where: str) -> str | None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from recorder.base.json_text import parse_json_text
 from recorder.messages import plain_text
 from recorder.messages.calls import Message
 
@@ -101,7 +102,7 @@ def _turn(message: Message, call_id: str | None) -> ConversationTurn:
 
 def _arguments(given: object) -> tuple[Argument, ...]:
     try:
-        value = json.loads(given) if isinstance(given, str) and given else given or {}
+        value = parse_json_text(given) if isinstance(given, str) and given else given or {}
     except (ValueError, RecursionError):
         return (Argument("", str(given), is_json=False),)
     if not isinstance(value, dict):

@@ -185,11 +185,11 @@ def test_serialized_tensors_are_refused() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"nope", b'{"a": NaN}', b"\xff\xfe{}"])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="not JSON") as refused:
-        engine_fields.load_body(body)
+        engine_fields.load_body(body, DialectRules())
     assert refused.value.code == "invalid_json"
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"3", b"null"])
 def test_json_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="not an object"):
-        engine_fields.load_body(body)
+        engine_fields.load_body(body, DialectRules())

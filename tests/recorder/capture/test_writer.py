@@ -52,7 +52,11 @@ class Gate:
         await self._backend.stop()
 
     async def write(
-        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
+        self,
+        work: Callable[[Executor], R],
+        then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None,
+        *,
+        large: bool = False,
     ) -> R:
         self.asked += 1
         await self.open.wait()
@@ -64,7 +68,7 @@ class Gate:
             duplicate.table_name = "groups"
             raise IntegrityError("INSERT INTO groups …", None, duplicate)
         self.writes += 1
-        return await self._backend.write(work, then)
+        return await self._backend.write(work, then, large=large)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
         self.reads += 1

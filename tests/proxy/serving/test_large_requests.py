@@ -1,0 +1,166 @@
+"""Requests that are large, or hostile by their structure: others are served meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from recorder.store.database import Store
+from tests.event_loop import GAP_S, loop_gaps
+from tests.proxy.fake_engine import FakeEngine, completion_of, words
+from tests.proxy.formats import CHAT, COMPLETIONS, MESSAGES, RESPONSES, fault_in, request
+from tests.proxy.hostile import dumped
+from tests.proxy.raw_engine import Raw, RawEngine, sized
+from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # to the engine
+
+ABOUT: dict[str, Any] = {"model": "base-model", "messages": [{"role": "user", "content": "x"}]}
+ABOUT |= {"return_token_ids": True, "logprobs": True}
+LISTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    CHAT: lambda n: {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(n)]},
+    MESSAGES: lambda n: {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(n)]},
+    RESPONSES: lambda n: {"input": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(n)]},
+    COMPLETIONS: lambda n: {"prompt": ["x"] * n},
+}
+
+
+@pytest.fixture
+async def plain_proxy(store: Store) -> AsyncIterator[Proxy]:
+    """A proxy before an engine that only answers: what it does with a request is not what is measured."""
+    async with RawEngine() as engine:
+        engine.default = Raw((sized(dumped(completion_of(ABOUT, [words("It")]))),))
+        async with serving(store, engine, settings=WITHOUT_PAGES) as running:
+            yield running
+
+
+async def post(proxy: Proxy, path: str, body: dict[str, Any] | bytes) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return await proxy.http.post(path, content=content, headers={"content-type": "application/json"})
+
+
+@pytest.mark.parametrize("count", [20_001, 500_001])
+@pytest.mark.parametrize("path", LISTS)
+async def test_more_than_20000_messages_are_refused(proxy: Proxy, engine: FakeEngine, path: str, count: int) -> None:
+    body = json.dumps(request(path, **LISTS[path](count))).encode()
+    async with loop_gaps() as gaps:
+        answer = await post(proxy, path, body)
+    assert answer.status_code == 413
+    fault = fault_in(path, 413, answer.text, streamed=False)
+    assert fault is not None
+    assert "20000" in fault["message"]
+    assert "max_messages" in fault["message"]
+    assert engine.requests == []
+    assert gaps.busy_s <= GAP_S
+
+
+async def test_20000_messages_are_served_and_recorded(plain_proxy: Proxy) -> None:
+    proxy = plain_proxy
+    async with loop_gaps() as gaps:
+        answer = await post(proxy, CHAT, request(CHAT, **LISTS[CHAT](19_999)))
+    assert answer.status_code == 200
+    [call] = await proxy.calls()
+    assert len(call["request"]["messages"]) == 19_999
+    assert gaps.busy_s <= GAP_S
+
+
+async def test_the_most_messages_are_a_setting(store: Store, engine: FakeEngine) -> None:
+    settings = WITHOUT_PAGES.model_copy(update={"max_messages": 2})
+    async with serving(store, engine, settings=settings) as proxy:
+        for path in LISTS:
+            answer = await post(proxy, path, request(path, **LISTS[path](3)))
+            assert answer.status_code == 413
+            assert "max_messages" in answer.text
+        assert (await proxy.chat("one")).status_code == 200
+
+
+async def test_messages_that_a_format_has_within_one_are_counted(store: Store, engine: FakeEngine) -> None:
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "f", "input": {}} for n in range(8)]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "x"} for n in range(8)]
+    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": calls}]
+    settings = WITHOUT_PAGES.model_copy(update={"max_messages": 9})
+    async with serving(store, engine, settings=settings) as proxy:
+        answer = await post(proxy, MESSAGES, request(MESSAGES, messages=[*said, {"role": "user", "content": results}]))
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "error"
+
+
+async def test_messages_of_an_earlier_response_are_counted(store: Store, engine: FakeEngine) -> None:
+    settings = WITHOUT_PAGES.model_copy(update={"max_messages": 4})
+    async with serving(store, engine, settings=settings) as proxy:
+        one = (await post(proxy, RESPONSES, request(RESPONSES))).json()["id"]
+        two = await post(proxy, RESPONSES, request(RESPONSES, previous_response_id=one))
+        three = await post(proxy, RESPONSES, request(RESPONSES, previous_response_id=two.json()["id"]))
+    assert (two.status_code, three.status_code) == (200, 413)
+
+
+START = b'{"model":"helpdesk","messages":[{"role":"user","content":"hi"}],"metadata":'
+SPECIAL = b'{"model":"helpdesk","messages":[{"role":"user","content":"'
+HOSTILE = {
+    "empty lists": START + b"[" + b"[]," * 5_000_000 + b"[]]}",
+    "empty objects": START + b"[" + b"{}," * 5_000_000 + b"{}]}",
+    "numbers": START + b"[" + b"1," * 10_000_000 + b"1]}",
+    "keys": START + b"{" + b",".join(b'"%d":0' % n for n in range(1_000_000)) + b"}}",
+    "texts": START + b"[" + b'"",' * 5_000_000 + b'""]}',
+    "deep": START + b"[" * 8_000_000 + b"]" * 8_000_000 + b"}",
+    "deep objects": START + b'{"a":' * 2_000_000 + b"1" + b"}" * 2_000_001,
+    "a huge number": START + b"9" * 16_000_000 + b"}",
+    "a huge fraction": START + b"0." + b"9" * 16_000_000 + b"x}",
+    "a text that does not end": SPECIAL + b"a\\n" * 6_000_000,
+    "escapes": SPECIAL + b"\\u0041" * 3_000_000 + b'"}]',
+    "half a character": SPECIAL + b"\\ud83d" + b"a" * 16_000_000 + b'"}]}',
+    "many halves": SPECIAL + b"\\ud83d" * 3_000_000 + b'"}]}',
+    "brackets in a text": SPECIAL + b"[{," * 5_000_000 + b'"}]',
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("path", [CHAT, "/tokenize"])
+async def test_a_body_that_is_refused_does_not_stop_the_loop(proxy: Proxy, body: bytes, path: str) -> None:
+    async with loop_gaps() as gaps:
+        answer = await post(proxy, path, body)
+    assert answer.status_code in (400, 413)
+    assert gaps.busy_s <= GAP_S
+
+
+ARGUMENTS = {
+    "lists": "[" + "[]," * 2_000_000 + "[]]",
+    "deep": "[" * 3_000_000,
+    "digits": '{"a":' + "9" * 4000 + "}",
+    "keys": "{" + ",".join(f'"{n}":0' for n in range(300_000)) + "}",
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, arguments: str) -> None:
+    proxy = plain_proxy
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+    many = calls * (6_000_000 // len(arguments))
+    said = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": many},
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+    ]
+    body = json.dumps(request(CHAT, messages=said)).encode()
+    async with loop_gaps() as gaps:
+        answer = await post(proxy, CHAT, body)
+    assert answer.status_code == 200
+    assert gaps.busy_s <= GAP_S
+    [call] = await proxy.calls()
+    assert call["request"]["messages"][1]["tool_calls"] == many
+
+
+async def test_a_long_conversation_is_served_and_recorded_whole(plain_proxy: Proxy) -> None:
+    proxy = plain_proxy
+    text = 'Look at {"a": [1, 2, {"b": "c"}]}, please.\n' * 300
+    said = [{"role": ("user", "assistant")[n % 2], "content": f"{n} {text}"} for n in range(401)]
+    async with loop_gaps() as gaps:
+        answer = await post(proxy, CHAT, request(CHAT, messages=said))
+    assert answer.status_code == 200
+    [call] = await proxy.calls()
+    assert [m["content"] for m in call["request"]["messages"][:401]] == [m["content"] for m in said]
+    assert gaps.busy_s <= GAP_S
