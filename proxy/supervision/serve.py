@@ -248,6 +248,7 @@ async def run(
             proxy_url=proxy_url(settings.proxy, host, port),
             engine_key=key,
             proxy_id=owner,  # so that leases of a killed proxy are recognised as free
+            declared=aliases,
         )
         recorder = Recorder(store, settings.recorder, process=owner)
         controller = Controller(
