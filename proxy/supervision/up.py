@@ -168,7 +168,7 @@ class HoneUp:
         findings = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
         stopping = [one for one in findings if one.stops]
         if stopping:
-            what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
+            what = ConfigError if any(one.check == machine.ALIASES for one in stopping) else StartError
             raise what("\n".join(one.line() for one in stopping))
         self._print_findings(findings)
 
