@@ -82,10 +82,10 @@ def models_server(names: list[str] | None) -> Iterator[str]:
     if names is None:
         yield "http://127.0.0.1:9"
         return
+    models = [{"id": name, "root": name, "object": "model"} for name in names]
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            models = [{"id": name, "root": name, "object": "model"} for name in names]
             body = json.dumps({"object": "list", "data": models}).encode()
             self.send_response(200 if self.path == "/v1/models" else 404)
             self.send_header("content-length", str(len(body)))
