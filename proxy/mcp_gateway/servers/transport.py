@@ -30,6 +30,7 @@ from mcp.shared.inbound import (
 from proxy.http.sse import MAX_EVENT_BYTES
 from proxy.mcp_gateway.exchange import CURRENT
 from proxy.settings.mcp import McpServerSettings
+from recorder.base.connection_failures import describe_failure
 from recorder.base.urls import mask_parameters
 
 UNREACHABLE: Final = -32099  # our own code: the server did not get, or did not finish, the request
@@ -120,7 +121,7 @@ class _TolerantStream(httpx2.AsyncByteStream):
                 can_resume = can_resume or chunk.startswith(b"id:") or b"\nid:" in chunk
                 yield chunk
         except httpx2.TransportError as e:
-            raise httpx2.StreamError(f"the connection broke off: {type(e).__name__}") from e
+            raise httpx2.StreamError(f"the connection broke off: {describe_failure(e)}") from e
         # The SDK stops reading at the response. Here the server closed the stream earlier, and the SDK will return for
         # the rest later: a server holds no connection during long work.
         exchange = CURRENT.get()
@@ -132,7 +133,7 @@ class _TolerantStream(httpx2.AsyncByteStream):
 
 
 def _unreachable(request: httpx2.Request, error: Exception) -> httpx2.Response:
-    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    why = mask_parameters(describe_failure(error))
     answer = {"jsonrpc": "2.0", "id": None, "error": {"code": UNREACHABLE, "message": why}}
     return httpx2.Response(
         503, headers={"content-type": "application/json"}, content=orjson.dumps(answer), request=request
@@ -145,7 +146,7 @@ def failure_reason(error: BaseException, settings: McpServerSettings) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no answer within {settings.connect_s:g} s"
-    return mask_parameters(str(error)) or type(error).__name__
+    return mask_parameters(describe_failure(error))
 
 
 def stamp_request(
