@@ -31,24 +31,75 @@ fingerprint() { { echo "$EXTRAS" && cat pyproject.toml constraints.txt scripts/s
 stamp=$VENV/.hone-setup
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ] && [ -x "$VENV/bin/hone" ]; then exit 0; fi
 
+# Seconds between two lines about a step that runs. Lines have no control characters, whether or not there is a terminal.
+EVERY=${SETUP_EVERY_S:-$([ -t 1 ] && [ -z "${CI:-}" ] && echo 5 || echo 15)}
+steps=4 step=0 pid=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null' EXIT # Ctrl-C does not reach what a script runs in the background
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# What pip does now, from its output.
+doing() { grep -aE '^ *(Collecting|Downloading|Using cached|Building|Preparing|Installing|Uninstalling) ' "$LOG" | tail -n 1 | sed 's|^ *||' | tr -cd '[:print:]' | cut -c1-90; }
+
+# try TITLE COMMAND…: runs the command with its output in $LOG, and says how long it has run. Returns its status.
+try() {
+    local title=$1 began=$SECONDS said=$SECONDS status=0 now
+    shift
+    echo "== [$step/$steps] $title"
+    "$@" >"$LOG" 2>&1 &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.2
+        if [ $((SECONDS - said)) -ge "$EVERY" ]; then
+            said=$SECONDS now=$(doing) || now=
+            echo "   [$step/$steps] $title: $((SECONDS - began)) s${now:+, $now}"
+        fi
+    done
+    wait "$pid" || status=$?
+    pid=
+    return $status
+}
+
+# run TITLE COMMAND…: as try; a failure ends the script, with the end of the output.
+run() {
+    local status=0
+    step=$((step + 1))
+    try "$@" || status=$?
+    [ $status -eq 0 ] && return
+    echo "== [$step/$steps] $1 failed with status $status. The end of $LOG:" >&2
+    tail -n 20 "$LOG" >&2
+    exit $status
+}
+
 python=$(find_python)
-[ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV"
-echo "== setting up $VENV with $("$VENV/bin/python" --version) (a few minutes the first time)"
+mkdir -p "$VENV"
+LOG=$VENV/setup.log
+echo "== setting up $VENV with $("$python" --version) (a few minutes the first time; details are in $LOG)"
+make_environment() {
+    [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV"
+    pip install --upgrade pip
+}
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check "$@"; }
-pip install --quiet --upgrade pip
+install() { pip install --progress-bar off "$@"; }
+run "environment and pip" make_environment
 
 # If pip finds the CPU build in its own index (a mirror, a wheel folder), no further index is needed.
 torch=() extra=()
 case ,$EXTRAS, in *,cpu,*) torch=("torch==$TORCH") ;; esac
+step=$((step + 1))
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -c "import torch, sys; sys.exit(torch.__version__ != '$TORCH')" 2>/dev/null; then
-    pip install --quiet --no-deps "${torch[@]}" 2>/dev/null ||
-        { extra=(--extra-index-url "$TORCH_CPU_WHEELS") && pip install --quiet --no-deps "${extra[@]}" "${torch[@]}"; }
+    if ! try "torch" install --no-deps "${torch[@]}"; then
+        extra=(--extra-index-url "$TORCH_CPU_WHEELS") step=$((step - 1))
+        run "torch from $TORCH_CPU_WHEELS" install --no-deps "${extra[@]}" "${torch[@]}"
+    fi
 fi
-pip install --quiet --constraint constraints.txt "${extra[@]}" "${torch[@]}" --editable ".[$EXTRAS]"
+run "Hone and what it needs" install --constraint constraints.txt "${extra[@]}" "${torch[@]}" --editable ".[$EXTRAS]"
 
 # vLLM requires three packages that text models do not need. Without CPU builds of them, importing transformers fails.
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -W ignore -c 'import torchvision' >/dev/null 2>&1; then
     pip uninstall --quiet --yes torchvision torchaudio torchcodec
 fi
+# An editable install compiles nothing: without this the first commands take seconds longer.
+run "bytecode" "$VENV/bin/python" -m compileall -q proxy recorder judge trainer examples
 fingerprint >"$stamp"
-echo "== set up: $("$VENV/bin/python" --version), ${torch[*]:-without torch}"
+echo "== set up in $SECONDS s: $("$VENV/bin/python" --version), ${torch[*]:-without torch}"

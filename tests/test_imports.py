@@ -313,11 +313,45 @@ def test_what_only_reads_settings_starts_light(arguments: list[str], tmp_path: P
         f"cli({arguments!r}, prog_name='hone', standalone_mode=False)\n"
         f"print([m for m in {SLOW_TO_START!r} if m in sys.modules])"
     )
+    assert _last_line(code, tmp_path) == "[]"
+
+
+def _last_line(code: str, folder: Path) -> str:
+    """What a new process that runs this code in a folder prints last."""
     command = [sys.executable, "-P", "-c", code]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=path, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+    return done.stdout.strip().splitlines()[-1]
+
+
+# A command that reads the store needs SQLAlchemy. It asks no proxy, so it needs none of the packages that could.
+OF_SERVERS = (
+    *(one for one in SLOW_TO_START if one != "sqlalchemy"),
+    *("httpx", "openai", "anthropic", "uvicorn", "jinja2", "matplotlib", "numpy", "peft", "asyncpg", "tiktoken"),
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "--json"], ["versions"], ["trajectories"], ["groups"], ["ledger"], ["keys", "list"]],
+    ids=" ".join,
+)
+def test_what_reads_the_store_starts_light(arguments: list[str], tmp_path: Path) -> None:
+    filled = "import asyncio\nfrom pathlib import Path\nfrom recorder.settings import RecorderSettings\n"
+    filled += "from recorder.store.bootstrap import open_store\n"
+    filled += "async def main():\n    store = await open_store(Path('.hone'), RecorderSettings(), migrate=True)\n"
+    filled += "    await store.close()\nasyncio.run(main())\nprint()\nprint('filled')"
+    assert _last_line(filled, tmp_path) == "filled"
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda name, _: name == 'socket.connect' and opened.append(name))\n"
+        "from proxy.cli import cli\n"
+        f"cli({arguments!r}, prog_name='hone', standalone_mode=False)\n"
+        f"print(opened + [m for m in {OF_SERVERS!r} if m in sys.modules])"
+    )
+    assert _last_line(code, tmp_path) == "[]"
 
 
 @pytest.mark.parametrize("package", house.PACKAGES)

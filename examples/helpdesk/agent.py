@@ -165,13 +165,16 @@ async def _hold(mcp_url: str, system: str, opened: asyncio.Future[Desk]) -> None
         async with open_desk(mcp_url) as desk:
             opened.set_result(replace(desk, system=system, holder=asyncio.current_task()))
             await asyncio.Event().wait()
-    except Exception as error:  # noqa: BLE001 - boundary: the attempts that use the desk report the error
+    except Exception as raised:  # noqa: BLE001 - boundary: the attempts that use the desk report the error
+        error = raised
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
         _desk.cache_clear()  # the next attempt opens another
         if opened.done():  # the attempts notice it in their calls; nothing waits for this task
-            log.warning("the session with the tools at %s ended: %r", mcp_url, error)
+            log.warning("the session with the tools at %s ended: %s", mcp_url, error)
             return
         where = f"no tools at {mcp_url}: start the example's tools_server, or set the variable of its agent"
-        opened.set_exception(ConnectionError(f"{where} ({error!r})"))
+        opened.set_exception(ConnectionError(f"{where} ({error})"))
 
 
 @asynccontextmanager

@@ -2,15 +2,15 @@
 
     python -m examples.helpdesk.demo [--data FOLDER] [--seed N] [--keep]
 
-Owns the sequence: the demo's servers, `hone train`, and the summary at the end. Engine, proxy, judge and trainer are
-the real programs, started as a user would start them.
+Owns the sequence: the demo's servers, `hone up`, `hone train`, and the summary at the end. Engine, proxy, judge and
+trainer are the real programs, started as a user would start them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import contextlib
 import signal
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from examples.helpdesk.ending import Ending, read_ending, show, write_summary
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
 from examples.helpdesk.surroundings import surroundings
-from examples.running.programs import ROOT, new_run, run_to_its_end
+from examples.running.programs import hone_program, hone_up, new_run, run_to_its_end
 from proxy.settings.loader import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"
@@ -55,35 +55,32 @@ def main() -> None:
 
 
 def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:
-    """Start the demo's servers, then `hone train`; return its exit status. `keep`: then run `hone up` until Ctrl-C."""
+    """Start the demo's servers and `hone up`, then `hone train`; return its exit status.
+
+    `keep`: what runs stays until Ctrl-C, with a learner for further traffic.
+    """
     started = time.monotonic()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with surroundings(data, seed, console) as (files, environment):
-        trained = run_to_its_end(_hone("train", data), environment)
-        if trained == 0:
-            conclude(data, files, time.monotonic() - started, console)
-            if keep:
-                page = f"http://127.0.0.1:{environment['HONE_PROXY__PORT']}/hone/"
-                console.print(f"Hone keeps serving until Ctrl-C: [bold]{page}[/bold]")
-                stay(_hone("up", data), environment)
+        options = ["--config", str(CONFIG), "--data", str(data)]
+        with hone_up(["--no-learn", *options], environment, data, console) as up:
+            trained = run_to_its_end([sys.executable, "-m", "proxy.cli", "train", *options], environment)
+            if trained == 0:
+                conclude(data, files, time.monotonic() - started, console)
+                if keep:
+                    with hone_program(["learn", *options], environment, data / "logs" / "learn.log"):
+                        stay(up, data, f"http://127.0.0.1:{environment['HONE_PROXY__PORT']}/hone/", console)
     return trained
 
 
-def _hone(command: str, data: Path) -> list[str]:
-    return [sys.executable, "-m", "proxy.cli", command, "--config", str(CONFIG), "--data", str(data)]
-
-
-def stay(command: list[str], environment: dict[str, str]) -> None:
-    """Run a program until it ends. Ctrl-C goes to the program, which then ends by itself."""
-    process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # after the start, because the program would inherit it
-    try:
-        process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if process.poll() is None:  # another signal asked it to end
-            process.terminate()
-            process.wait()
+def stay(up: subprocess.Popen[str], data: Path, page: str, console: Console) -> None:
+    """Wait until `hone up` ends, or until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        console.print(f"Hone keeps serving until Ctrl-C: [bold]{page}[/bold]")
+        status = up.wait()
+        console.print(f"`hone up` ended with status {status}. Its log: {data / 'logs' / 'up.log'}")
+        return
+    console.print("Stopping.")
 
 
 def conclude(data: Path, files: DemoFiles, seconds: float, console: Console) -> None:

@@ -1,25 +1,33 @@
-"""Programs around Hone in an example, each running until a block ends.
+"""Programs of an example, each running until a block ends.
 
-Owns: starting and stopping them, waiting until they listen or have ended, their ports, and a new folder for each run of
-an example. Refuses: Hone's own programs.
+Owns: starting and stopping them, waiting until they listen, are ready or have ended, showing meanwhile what is waited
+for, their ports, and a new folder for each run of an example. Refuses: their work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
 
 ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 LOOK_INTERVAL_S = 1.0  # a signal between a check and the wait is seen by the next check, not when the program ends
+UP_TIMEOUT_S = 420.0  # an engine may take minutes to load its model
+GRACE_S = 60  # for the programs of `hone up`
+LINE_EVERY_S = 15.0  # between two lines about what is waited for, where there is no terminal
 ENDING_TIMEOUT_S = 90.0  # for a campaign to stop: it ends its attempts, its step and an engine
 
 
@@ -45,6 +53,113 @@ def program(arguments: list[str], port: int, data: Path) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def hone_program(
+    arguments: Sequence[str], environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """Run `hone` with these arguments until the block ends; its errors go to a log file, its output to the caller.
+
+    It ends with this process, whatever ends that. Ctrl-C in the terminal does not reach it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    watchdog = [sys.executable, "-m", "proxy.supervision.watchdog", str(GRACE_S)]
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [*watchdog, sys.executable, "-m", "proxy.cli", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            env={**os.environ, **environment}, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(ENDING_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextlib.contextmanager
+def hone_up(
+    arguments: Sequence[str], environment: Mapping[str, str], data: Path, console: Console
+) -> Iterator[subprocess.Popen[str]]:
+    """Run `hone up` until the block ends; begin the block when it is ready, and show meanwhile what it waits for.
+
+    Raises:
+        RuntimeError: it ended, or was not ready in time. The message has the end of its log.
+    """
+    log = data / "logs" / "up.log"
+    with hone_program(["up", "--json", *arguments], environment, log) as process:
+        events = _Events(process, log)
+        with waiting_for("Starting Hone", console) as show:
+            deadline = time.monotonic() + UP_TIMEOUT_S
+            while not events.ready.wait(0.2):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    events.join()
+                    last = "\n".join(log.read_text("utf-8", "replace").splitlines()[-15:])
+                    raise RuntimeError(f"`hone up` did not become ready. The end of {log}:\n{last}")
+                show(events.doing)
+        yield process
+    events.join()
+
+
+class _Events(threading.Thread):
+    """Reads the events of `hone up --json`, and writes them to its log as lines. `doing`: what it waits for."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        super().__init__(name="events of hone up", daemon=True)
+        assert process.stdout is not None
+        self._lines, self._log = process.stdout, log
+        self.ready = threading.Event()
+        self.doing = ""
+        self.start()
+
+    def run(self) -> None:
+        with self._log.open("a", encoding="utf-8") as log, contextlib.suppress(ValueError):  # the pipe was closed
+            for line in self._lines:
+                try:
+                    event = json.loads(line)
+                except json.JSONDecodeError:
+                    event = {"event": "", "text": line.rstrip()}
+                log.write(f"{time.strftime('%H:%M:%S')}  {event['event']:<10}{event['text']}\n")
+                log.flush()
+                if event["event"] == "starting":
+                    self.doing = event["text"].partition("(")[2].rstrip(")") or self.doing
+                elif event["event"] == "up":
+                    self.doing = f"{event['text']}"
+                elif event["event"] == "ready":
+                    self.ready.set()
+
+
+@contextlib.contextmanager
+def waiting_for(what: str, console: Console) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is done now, with the seconds since the block began.
+
+    On a terminal the line moves; elsewhere a line is printed every `LINE_EVERY_S`, without control characters.
+    """
+    began = said_at = time.monotonic()
+
+    def text(doing: str) -> str:
+        return escape(f"{what}: {time.monotonic() - began:.0f} s" + (f", {doing}" if doing else ""))
+
+    if console.is_terminal:
+        with console.status(text("")) as status:
+            yield lambda doing: status.update(text(doing))
+        return
+
+    def show(doing: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= LINE_EVERY_S:
+            said_at = time.monotonic()
+            console.print(text(doing))
+
+    yield show
 
 
 def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> int:

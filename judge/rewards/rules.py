@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from judge.rewards.part import RewardPart
+from recorder.base.connection_failures import describe_failure
 from recorder.base.json_text import parse_strict_json_text
 from recorder.base.rules import Rule
 from recorder.states import CallKind, CallState
@@ -56,7 +57,7 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     try:
         wrong = best_match(draft(schema, registry=REGISTRY).iter_errors(given))
     except (Unresolvable, RecursionError, ArithmeticError) as e:  # ArithmeticError: numbers that no float holds
-        raise _RuleUnchecked(f"the schema cannot be followed: {type(e).__name__}: {e}"[:MAX_SHOWN_CHARS]) from e
+        raise _RuleUnchecked(f"the schema cannot be followed: {describe_failure(e)}"[:MAX_SHOWN_CHARS]) from e
     return None if wrong is None else f"the answer does not match the schema: {wrong.json_path}: {wrong.message}"[:500]
 
 

@@ -22,6 +22,7 @@ from judge.rewards.judge_context import JudgeContext
 from judge.scoring import cross_check
 from judge.scoring.cross_check import CrossChecker, JudgeAssignment
 from judge.scoring.group_score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, is_comparison_only, score_group
+from recorder.base.connection_failures import describe_failure
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import Conflict, StoreError
 from recorder.maintenance.sweep import Sweeper
@@ -248,7 +249,7 @@ class JudgeWorker:
                 latency_s=new.latency_s or 0.0,
             )
             self._broken(logging.ERROR, "group %s: its score cannot be written", claim.group_id, error=e)
-            why = f"its score could not be written: {type(e).__name__}: {e}"
+            why = f"its score could not be written: {describe_failure(e)}"
             raise JudgeFailed("score_not_written", why, spent=spent) from e
 
     async def _unscored(self, claim: GroupClaim, failure: JudgeFailed) -> None:

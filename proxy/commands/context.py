@@ -38,6 +38,20 @@ def override_engine(context: Context, engines: Sequence[str], models: Sequence[s
     context.override("aliases", {name: {"base_model": name} for name in models} or None)
 
 
+def take_only_model(context: Context) -> None:
+    """If engines are named and no model, serve the only model of the first one. Raises ConfigError."""
+    settings = context.settings()
+    if not settings.engine.urls or settings.declared_aliases() or settings.proxy.models:
+        return
+    import asyncio
+
+    from proxy.doctor.checkup import known_key
+    from proxy.engine.replica import find_only_model
+
+    name = asyncio.run(find_only_model(settings.engine.urls[0], known_key(settings)))
+    override_engine(context, (), (name,))
+
+
 def with_shared_options(command: click.Command) -> click.Command:
     """A copy of a command, or of a group of them, with `--config`, `--data`, `--json` and `--debug` where it has none.
 

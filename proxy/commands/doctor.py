@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from proxy.commands.context import ensure_context, override_engine
+from proxy.commands.context import ensure_context, override_engine, take_only_model
 from recorder.base.errors import FAILED
 from recorder.base.terminal import echo, write_json
 
@@ -27,17 +27,32 @@ _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped":
 @click.pass_context
 def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...], offline: bool) -> None:
     """Check everything that Hone needs, and show what to do. The exit status is 1 if something is wrong."""
+    from dataclasses import replace
+
     from proxy.doctor.checkup import check_all
+    from proxy.doctor.machine import ALIASES
+    from proxy.errors import ConfigError
     from proxy.settings.display import as_environment
     from proxy.supervision.run_file import read_run_file
     from recorder.base.findings import has_errors
 
     context = ensure_context(click_context)
     override_engine(context, engines, models)
+    unnamed = None  # why the engines' only model cannot be taken
+    try:
+        take_only_model(context)
+    except ConfigError as e:
+        if not context.settings().engine.urls:  # the settings themselves are wrong
+            raise
+        unnamed = str(e)
     loaded = context.loaded()
     settings = loaded.settings
     run = read_run_file(settings.data)
     findings = asyncio.run(check_all(settings, run, loaded.file, as_environment(context.overrides), offline=offline))
+    findings = [
+        replace(one, found=unnamed, todo="") if unnamed and one.check == ALIASES and one.stops else one
+        for one in findings
+    ]
     if context.json:
         write_json(findings)
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.commands.context import override_engine
+from proxy.commands.context import override_engine, take_only_model
 from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import console, echo
 from recorder.commands.context import Context
@@ -58,7 +58,7 @@ def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
         **others: object,
     ) -> None:
         override_engine(context, engines, models)
-        _take_only_model(context)
+        take_only_model(context)
         context.override("proxy.host", host)
         context.override("proxy.port", port)
         context.override("proxy.workers", workers)
@@ -68,18 +68,6 @@ def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
     for flag in reversed(_FLAGS):
         made = flag(made)
     return made
-
-
-def _take_only_model(context: Context) -> None:
-    """If engines are named and no model, serve the only model of the first one. Raises ConfigError."""
-    settings = context.settings()
-    if not settings.engine.urls or settings.declared_aliases() or settings.proxy.models:
-        return
-    from proxy.doctor.checkup import known_key
-    from proxy.engine.replica import find_only_model
-
-    name = asyncio.run(find_only_model(settings.engine.urls[0], known_key(settings)))
-    override_engine(context, (), (name,))
 
 
 @click.command()

@@ -94,7 +94,7 @@ _BENDING: Final = frozenset(
 )
 _PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty", "repetition_penalty"})
 _NUMBERS: Final = _PENALTIES | {"temperature", "top_p", "min_p"}
-_INTEGERS: Final[Mapping[str, tuple[int, int]]] = {  # field → least, most
+INTEGERS: Final[Mapping[str, tuple[int, int]]] = {  # field → least, most
     "n": (1, MAX_CHOICES),
     "max_tokens": (0, MAX_TOKENS),
     "max_completion_tokens": (0, MAX_TOKENS),
@@ -212,7 +212,7 @@ def read_values(body: Body, *, integer: Collection[str] = ()) -> None:
     for name, value in body.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             continue
-        if name in _INTEGERS or name in integer or name in _WHOLE:
+        if name in INTEGERS or name in integer or name in _WHOLE:
             body[name] = _whole(value)
         elif name in _NUMBERS and isinstance(value, str):
             body[name] = _number(value)
@@ -291,8 +291,8 @@ def check_bounds(body: Body) -> None:
                 raise BadRequest(
                     f"the field {name!r} is {value!r:.60}: give a number.", param=name, code="invalid_type"
                 )
-        elif name in _INTEGERS:
-            least, most = _INTEGERS[name]
+        elif name in INTEGERS:
+            least, most = INTEGERS[name]
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise BadRequest(
                     f"the field {name!r} is {value!r:.60}: give a whole number from {least} to {most}.",

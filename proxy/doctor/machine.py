@@ -24,6 +24,7 @@ from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound
 from recorder.registry.fingerprint import base_fingerprint, find_adapter
 
+ALIASES: Final = "aliases"  # the check of what agents can ask for
 _TRAINS_WITH = ("torch", "transformers", "peft")
 
 
@@ -79,12 +80,12 @@ def check_names(settings: HoneSettings) -> Finding:
     """Whether there is a model that agents can request."""
     aliases = settings.declared_aliases()
     if aliases:
-        return Finding("aliases", FindingLevel.FINE, f"agents ask for {', '.join(aliases)}.")
+        return Finding(ALIASES, FindingLevel.FINE, f"agents ask for {', '.join(aliases)}.")
     if settings.proxy.models:
         text = "no alias is declared: Hone records and judges the models of other providers, and trains nothing."
-        return Finding("aliases", FindingLevel.NOTE, text)
+        return Finding(ALIASES, FindingLevel.NOTE, text)
     return Finding(
-        "aliases",
+        ALIASES,
         FindingLevel.WRONG,
         "no model is named.",
         "Set `base` in [engine] of hone.toml, add [aliases.NAME], or give `--engine URL --model NAME`.",

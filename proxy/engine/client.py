@@ -21,6 +21,7 @@ import aiohttp
 from yarl import URL
 
 from proxy.errors import EngineError, EngineFailed, EngineUnreachable
+from recorder.base.connection_failures import describe_failure, without_class_names
 
 LOOK_S = 1.0  # between two checks: a lost connection is noticed within this time
 
@@ -148,12 +149,13 @@ class EngineErrorMapper:
     def failed(self, error: Exception) -> EngineError:
         """Return the error for a request without an answer."""
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
-            return EngineUnreachable(f"the engine at {self._url} cannot be reached: {error}")
+            return EngineUnreachable(f"the engine at {self._url} cannot be reached: {describe_failure(error)}")
         if isinstance(error, TimeoutError):
             return self.broke(error)
         if isinstance(error, aiohttp.ServerDisconnectedError | OSError):
             return EngineFailed(f"the engine at {self._url} closed the connection without an answer")
-        return EngineFailed(f"the engine at {self._url} sent an answer that is not valid HTTP: {error}")
+        why = without_class_names(str(error)) or "no reason given"
+        return EngineFailed(f"the engine at {self._url} sent an answer that is not valid HTTP: {why}")
 
 
 class Client:

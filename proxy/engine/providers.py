@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -22,13 +21,13 @@ from proxy.engine import provider_fields
 from proxy.errors import BadGateway, CallerError, ConfigError, EngineFailed, EngineRefused
 from proxy.http import sse
 from proxy.settings.sections import ModelSettings
+from recorder.base.connection_failures import describe_failure
 from recorder.llm import litellm_edge
 from recorder.llm.litellm_edge import NO_KEY, mask_secrets
 from recorder.messages.calls import RecordedRequest
 
 MAX_ERROR_CHARS = 500
-_ERROR_PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
-_SETTINGS_ADVICE: Final = re.compile(r"\. To drop these.*", re.DOTALL)  # advice on LiteLLM's own proxy
+GRACE_S = 0.5  # LiteLLM's own time limit comes first where it is kept
 
 
 class Providers:
@@ -100,19 +99,24 @@ class Provider:
             orjson.loads(body), request, drop=self._settings.drop_params, model=self.model
         )
         try:
-            answer = await litellm.acompletion(
-                **self._settings.params | arguments,
-                model=self.model,
-                api_base=self._settings.api_base,
-                api_key=self.key(),
-                timeout=self._settings.timeout_s,
-                num_retries=0,  # the client retries
-                max_retries=0,
-                drop_params=self._settings.drop_params,
-            )
+            async with self.bound():
+                answer = await litellm.acompletion(
+                    **self._settings.params | arguments,
+                    model=self.model,
+                    api_base=self._settings.api_base,
+                    api_key=self.key(),
+                    timeout=self._settings.timeout_s,
+                    num_retries=0,  # the client retries
+                    max_retries=0,
+                    drop_params=self._settings.drop_params,
+                )
         except Exception as e:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever its providers' code raises
             raise self.failure(litellm, e) from None
         return ProviderReply(self, answer, litellm)
+
+    def bound(self) -> asyncio.Timeout:
+        """Our own limit of a wait, because some of LiteLLM's providers ignore theirs."""
+        return asyncio.timeout(self._settings.timeout_s + GRACE_S)
 
     def failure(self, litellm: Any, error: Exception) -> CallerError | EngineFailed:
         """Return the error for an exception of LiteLLM, with a message without keys. Its own text and cause are
@@ -125,7 +129,9 @@ class Provider:
             advice = "Remove the field, or set `drop_params = true` in its [[proxy.models]]."
             return _refusal(error, self._message(f"refused the request: {detail}. {advice}"), 400)
         if not isinstance(status, int) or status < 400 or getattr(error, "litellm_response_headers", None) is None:
-            return BadGateway(self._message(f"could not be called: {detail}"), code="provider_error")
+            where = "`api_base`" if self._settings.api_base else "`model`"
+            advice = f"Retry in a moment, or check {where} in its [[proxy.models]]."
+            return BadGateway(self._message(f"could not be called: {detail}. {advice}"), code="provider_error")
         return _refusal(error, self._message(f"answered {status}: {detail}"), status)
 
     def broke(self, error: Exception | None = None) -> EngineFailed:
@@ -135,9 +141,7 @@ class Provider:
         )
 
     def _detail(self, error: Exception) -> str:
-        original = getattr(error, "original_exception", None) or error
-        text = _SETTINGS_ADVICE.sub("", _ERROR_PREFIX.sub("", str(original)))
-        return mask_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
+        return mask_secrets(describe_failure(error), self.key())[:MAX_ERROR_CHARS]
 
     def _message(self, what: str) -> str:
         return f"the provider of {self.name!r} ({self.model}) {what}"
@@ -172,7 +176,8 @@ class ProviderReply:
         if self._over:
             return b""
         try:
-            event = (await anext(self._answer)).model_dump(exclude_none=True)
+            async with self._provider.bound():
+                event = (await anext(self._answer)).model_dump(exclude_none=True)
         except StopAsyncIteration:
             self._over = True
             return sse.encode_event(sse.DONE)

@@ -23,6 +23,7 @@ import httpx
 
 from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
 from proxy.errors import AdapterError, ConfigError, EngineError, EngineUnreachable
+from recorder.base.connection_failures import describe_failure
 
 # An engine on a busy CPU answers late, and the first load of an adapter compiles kernels.
 ANSWER_TIMEOUT_S = 60.0
@@ -226,7 +227,7 @@ class Replica:
         except TimeoutError as e:
             raise EngineUnreachable(f"the engine {self.url} did not end its answer in {ANSWER_TIMEOUT_S:.0f} s") from e
         except httpx.HTTPError as e:
-            raise EngineUnreachable(f"the engine {self.url} does not answer: {str(e) or type(e).__name__}") from e
+            raise EngineUnreachable(f"the engine {self.url} does not answer: {describe_failure(e)}") from e
 
 
 async def find_only_model(url: str, key: str | None) -> str:

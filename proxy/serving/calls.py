@@ -101,7 +101,10 @@ class CallHandler:
         return await read_beside_loop(len(body), lambda: self._dialect.read(body, headers, self._rules))
 
     def _target(self, model: str, caller: Caller) -> Target:
-        target = self._versions.resolve(model)
+        try:
+            target = self._versions.resolve(model)
+        except NoReplica as e:
+            raise no_engine_error(e) from e
         if target is None:
             raise unknown_model_error(model, self._versions)
         if target.version is not None:

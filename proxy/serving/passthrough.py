@@ -156,6 +156,8 @@ class ModelRoutes:
         if model is None:
             aliases = list(self.versions.snapshot.aliases.values())
             if not aliases:
+                for name in self.versions.declared:
+                    self.versions.resolve(name)  # raises NoReplica
                 raise unknown_model_error("", self.versions)
             if len(aliases) > 1 and fields:
                 raise BadRequest("the field 'model' is missing: `GET /v1/models` lists the names.", param="model")

@@ -28,6 +28,7 @@ from recorder.views.status.stages import LoopSettings, Stage, StageStatus
 
 WAITING: Final = "waiting"
 WAITING_EVERY_S: Final = 15.0  # the shortest interval between two lines `waiting` in a log
+STARTING_EVERY_S: Final = 15.0  # between two lines about what is still starting, in a log
 _STYLES: Final = {
     "up": "green", "ready": "bold green", "swap": "bold green", "step": "cyan", "judged": "cyan", "gate": "cyan",
     "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "excluded": "yellow",
@@ -56,6 +57,9 @@ class ConsoleOutput(Protocol):
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         """Print that a program's state changed."""
 
+    def starting(self, shown: Sequence[ProgramLine]) -> None:
+        """Print what is still starting, how long, and what it does. Called every second meanwhile."""
+
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """Print what the loop waits for, as of `at` (unix seconds)."""
 
@@ -72,6 +76,7 @@ class LineOutput:
         self._console = console
         self._printed = ""
         self._printed_at = float("-inf")
+        self._starting_at = time.monotonic()
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         """Print an event; its further lines are indented."""
@@ -85,6 +90,13 @@ class LineOutput:
         """Print the program that changed."""
         if changed.state != "starting":
             self.tell(changed.state, f"{changed.name} {changed.detail}".rstrip())
+
+    def starting(self, shown: Sequence[ProgramLine]) -> None:
+        """Print what is still starting, every `STARTING_EVERY_S`."""
+        awaited = [f"{one.name} {one.detail}" for one in shown if one.state == "starting"]
+        if awaited and time.monotonic() - self._starting_at >= STARTING_EVERY_S:
+            self._starting_at = time.monotonic()
+            self.tell("starting", "; ".join(awaited))
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """Print the wait if it changed and was not printed just now."""
@@ -114,6 +126,11 @@ class LiveOutput(LineOutput):
         self._shown = list(shown)
         if changed.state in ("restarting", "failed") and changed.detail:
             super().programs(shown, changed)
+        self._draw()
+
+    def starting(self, shown: Sequence[ProgramLine]) -> None:
+        """Redraw the table."""
+        self._shown = list(shown)
         self._draw()
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
@@ -148,6 +165,7 @@ class JsonOutput:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._printed = ""
+        self._starting_at = time.monotonic()
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         """Print an event."""
@@ -157,6 +175,15 @@ class JsonOutput:
         """Print the program that changed."""
         facts = {"program": changed.name, "detail": changed.detail}
         self.tell(changed.state, f"{changed.name} {changed.state}", facts)
+
+    def starting(self, shown: Sequence[ProgramLine]) -> None:
+        """Print each program that is still starting, every `STARTING_EVERY_S`."""
+        if time.monotonic() - self._starting_at < STARTING_EVERY_S:
+            return
+        self._starting_at = time.monotonic()
+        for one in shown:
+            if one.state == "starting":
+                self.tell(one.state, f"{one.name} {one.detail}", {"program": one.name, "detail": one.detail})
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """Print the wait if its counts or a sentence changed; `due_in_s` and `until` have the times."""

@@ -38,6 +38,7 @@ from proxy.settings.sections import ProxySettings, base_name
 from proxy.supervision import draining
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
+from proxy.supervision.first_request import describe_ready, local_url
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
@@ -45,6 +46,7 @@ from proxy.worker_ipc.worker_socket import WorkerSocket
 from recorder.capture.recorder import Recorder
 from recorder.maintenance.sweep import Sweeper
 from recorder.queue.leases import PROXY, holder_name, keep_presence
+from recorder.registry.keys import has_keys
 from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import share_adapters
@@ -257,6 +259,7 @@ async def run(
             proxy_url=proxy_url(settings.proxy, host, port),
             engine_key=key,
             proxy_id=owner,  # so that leases of a killed proxy are recognised as free
+            declared=aliases,
         )
         recorder = Recorder(store, settings.recorder, process=owner)
         controller = Controller(
@@ -297,6 +300,10 @@ async def run(
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
+        if worker is None:
+            url, pages, with_key = local_url(host, port), settings.proxy.pages, await has_keys(project)
+            for line in describe_ready(url, settings.model_names()[0], pages=pages, with_key=with_key):
+                log.info("%s", line)
         second_listener: SecondListener | None = None
         if peers is not None:
             second_listener = WorkerSocket(

@@ -81,6 +81,7 @@ class Supervisor:
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._log_start = 0
+        self._launched_at = 0.0
         self._killed_in: ProgramPhase | None = None
         self._kills = 0  # by signal 9 in that phase, without a finished step between them
         self._started: asyncio.Future[None] | None = None
@@ -90,6 +91,11 @@ class Supervisor:
     def pid(self) -> int | None:
         """The pid of its watchdog, None while it is not running; ending the watchdog ends the program."""
         return self._process.pid if self._process else None
+
+    @property
+    def running_s(self) -> float:
+        """Seconds since the program was last started."""
+        return time.monotonic() - self._launched_at
 
     @property
     def was_up(self) -> bool:
@@ -203,6 +209,7 @@ class Supervisor:
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_suffix(path.suffix + ".1"))
         env = {name: value for name, value in os.environ.items() if name not in self.program.unset}
+        self._launched_at = time.monotonic()
         with file_modes.open_log(path) as out:
             self._log_start = out.tell()
             self._process = await asyncio.create_subprocess_exec(

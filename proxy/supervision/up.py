@@ -22,17 +22,20 @@ from typing import Any
 
 from proxy.doctor import checkup, machine
 from proxy.doctor.engines import check_stored_bases
-from proxy.engine.command import EngineCommand, engine_command, engine_key, engine_urls, health_check, url_host
+from proxy.engine.command import EngineCommand, engine_command, engine_key, engine_urls, health_check
+from proxy.engine.startup_phase import startup_phase
 from proxy.errors import ConfigError, StartError
 from proxy.settings.display import as_environment
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
+from proxy.supervision.first_request import describe_ready, local_url
 from proxy.supervision.run_file import read_run_file, remove_run_file, write_run_file
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor
 from recorder.base.findings import Finding, FindingLevel, has_errors
 from recorder.processes.phase_file import LEARNER_PHASE
 from recorder.processes.signals import call_on_stop
+from recorder.registry.keys import has_keys
 from recorder.registry.replicas import forget_replica
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
@@ -56,6 +59,7 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 
 
 PROXY_START_TIMEOUT_S = 60.0
+STARTUP_LINES = 200  # of the engine's log, in which it says what it does
 LOG_TAIL_LINES = 5  # log lines of a failed child, shown with its state
 KILLED_LEARNER = "Lower trainer.token_budget, or give the trainer more memory; then start `hone up` again"
 _SERVING = ("engine", "proxy")
@@ -105,7 +109,8 @@ class HoneUp:
     async def _run(self, store: Store) -> None:
         stages = asyncio.create_task(self._check_stages(), name="check judge and learner")
         try:
-            await self._until_stopped(self._start())
+            async with self._printing_starts():
+                await self._until_stopped(self._start())
             if not self._stop.is_set():
                 await self._until_stopped(self._check_after_start(store, stages))
             if not self._stop.is_set():
@@ -115,6 +120,22 @@ class HoneUp:
             stages.cancel()
             await asyncio.gather(stages, return_exceptions=True)
             await self._end()
+
+    @contextlib.asynccontextmanager
+    async def _printing_starts(self) -> AsyncIterator[None]:
+        """Print, until the block ends, what is still starting."""
+
+        async def every_second() -> None:
+            while True:
+                await asyncio.sleep(1.0)
+                self._output.starting([_line(one) for one in self.supervisors.values()])
+
+        task = asyncio.create_task(every_second(), name="print starts")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def _printing_events(self, store: Store) -> AsyncIterator[None]:
@@ -147,7 +168,7 @@ class HoneUp:
         findings = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
         stopping = [one for one in findings if one.stops]
         if stopping:
-            what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
+            what = ConfigError if any(one.check == machine.ALIASES for one in stopping) else StartError
             raise what("\n".join(one.line() for one in stopping))
         self._print_findings(findings)
 
@@ -164,7 +185,7 @@ class HoneUp:
             *await stages,
         ]
         self._print_findings(findings)
-        self._announce(findings)
+        self._announce(findings, with_key=await has_keys(Project(store, self._settings.project)))
 
     def _print_findings(self, findings: Sequence[Finding]) -> None:
         """Print errors and notes."""
@@ -265,8 +286,7 @@ class HoneUp:
     @property
     def proxy_url(self) -> str:
         """The URL of the proxy for agents, without /v1."""
-        host = self._settings.proxy.host
-        return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else url_host(host)}:{self._settings.proxy.port}"  # noqa: S104
+        return local_url(self._settings.proxy.host, self._settings.proxy.port)
 
     # --- output
 
@@ -288,12 +308,15 @@ class HoneUp:
     def _started(self) -> bool:
         return "proxy" in self.supervisors and self.supervisors["proxy"].state is ProgramState.UP
 
-    def _announce(self, findings: Sequence[Finding]) -> None:
-        names = ", ".join(self._settings.model_names())
+    def _announce(self, findings: Sequence[Finding], *, with_key: bool) -> None:
+        models = self._settings.model_names()
+        names = ", ".join(models)
         url = f"{self.proxy_url}/v1"
+        lines = describe_ready(self.proxy_url, models[0], pages=self._settings.proxy.pages, with_key=with_key)
         but = " Some checks failed: see above, or run `hone doctor`." if has_errors(findings) else ""
-        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(findings)}
-        self._output.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
+        facts = {"base_url": url, "models": models, "all_well": not has_errors(findings)}
+        said = f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}"
+        self._output.tell("ready", "\n".join([said, *lines[1:]]), facts)
 
     def _write_run_file(self) -> None:
         pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
@@ -313,6 +336,10 @@ def _failed_later(supervisor: Supervisor) -> bool:
 def _line(supervisor: Supervisor) -> ProgramLine:
     """A program for the output, with its last log lines if it ended unexpectedly."""
     detail, log = supervisor.detail, supervisor.program.log
+    if supervisor.state is ProgramState.STARTING:
+        is_engine = supervisor.program.name == "engine"
+        phase = f" ({startup_phase(supervisor.last_lines(STARTUP_LINES))})" if is_engine else ""
+        return ProgramLine(supervisor.program.name, supervisor.state, f"for {supervisor.running_s:.0f} s{phase}")
     if not detail:
         return ProgramLine(supervisor.program.name, supervisor.state, str(log))
     words = supervisor.last_lines(LOG_TAIL_LINES)

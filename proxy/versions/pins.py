@@ -91,6 +91,11 @@ def adapters_to_keep(
     return list(keep.values())
 
 
+def is_needed(version: VersionView, alias: AliasView, versions: Versions) -> bool:
+    """Whether engines always hold a version, except while they start or load it."""
+    return version in _needed(alias, versions)
+
+
 def _needed(alias: AliasView, versions: Versions) -> list[VersionView]:
     own = _adapters(alias, versions)
     waiting = [v for v in own if v.state in (VersionState.LOADED, VersionState.GATED)]

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,7 @@ class ServiceRouter:
         proxy_url: str = "",
         engine_key: str | None = None,
         proxy_id: str | None = None,
+        declared: Collection[str] = (),
     ) -> None:
         self.proxy_id = proxy_id or new_id("proxy")
         self.on_failure: Callable[[str], None] = lambda url: (
@@ -102,6 +103,7 @@ class ServiceRouter:
         self._settings = settings
         self._proxy_url = proxy_url
         self.engine_key = engine_key
+        self.declared = tuple(declared)  # aliases of the settings: the store has them a moment after the first start
         self._snapshot = Snapshot()
         self._in_flight: Counter[str] = Counter()  # by version id
         self._busy: Counter[str] = Counter()  # by replica URL
@@ -135,25 +137,36 @@ class ServiceRouter:
     # --- names
 
     def resolve(self, model: str) -> Target | None:
-        """Return what `model` names: an alias, or one version of it that is in service. None: unknown."""
-        alias = self._snapshot.aliases.get(model)
+        """Return what `model` names: an alias, or one version of it that is in service. None: unknown.
+
+        Raises `NoReplica` for a declared alias that the store does not have yet, and for a version that engines load.
+        """
+        name, at, number = model.rpartition("@")
+        snapshot = self._snapshot
+        alias = snapshot.aliases.get(model)
         if alias is not None:
             return Target(alias)
-        name, at, number = model.rpartition("@")
-        alias = self._snapshot.aliases.get(name) if at else None
-        version = self._snapshot.version_named(alias, number) if alias else None
-        if alias is None or version is None or not self._in_service(version):
+        if model in self.declared or (at and name in self.declared and name not in snapshot.aliases):
+            raise NoReplica(f"the alias {model!r} is not in service yet, because Hone is starting: retry in a moment.")
+        alias = snapshot.aliases.get(name) if at else None
+        version = snapshot.version_named(alias, number) if alias else None
+        if alias is None or version is None:
             return None
-        return Target(alias, version)
+        if self._in_service(version):
+            return Target(alias, version)
+        if pins.is_needed(version, alias, snapshot.versions):
+            raise NoReplica(self._why_not(version))
+        return None
 
     def models(self) -> list[dict[str, Any]]:
-        """Return OpenAI model objects: every alias, every version that can be requested by name, other providers'
-        models.
+        """Return OpenAI model objects: every alias, also one that is only declared so far, every version that can be
+        requested by name, other providers' models.
         """
         snapshot = self._snapshot
         cards = [
             _card(alias.name, snapshot.versions.get(alias.live_version_id or "")) for alias in snapshot.aliases.values()
         ]
+        cards += [_card(name, None) for name in self.declared if name not in snapshot.aliases]
         cards += [_card(v.name, v) for v in snapshot.versions.values() if self._in_service(v)]
         return cards + [_card(model.name, None) for model in self._settings.models]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from recorder.base.errors import FAILED
+from recorder.base.gc_pause import pause_gc, rest_gc
 from recorder.base.hours import parse_time
 from recorder.base.terminal import echo, write_json
 
@@ -53,7 +54,8 @@ class Context:
     def loaded(self) -> LoadedSettings:
         """The settings with the source of each. Read once; notes go to standard error. Raises `ConfigError`."""
         if self._loaded is None:
-            self._loaded = self._load_settings(self.config, self.overrides)
+            with pause_gc():
+                self._loaded = self._load_settings(self.config, self.overrides)
             for note in self._loaded.notes:
                 if note not in self._notes:
                     echo(f"note: {note}", err=True)
@@ -82,7 +84,8 @@ def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: b
         finally:
             await store.close()
 
-    return asyncio.run(main())
+    with rest_gc():
+        return asyncio.run(main())
 
 
 def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:

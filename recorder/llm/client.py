@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from judge.settings import JudgeSettings
+from recorder.base.connection_failures import describe_failure
 from recorder.errors import ModelFailed
 from recorder.llm import litellm_edge, rate_limiter
 from recorder.llm.litellm_edge import NO_KEY, mask_secrets
@@ -177,7 +178,7 @@ class LlmClient:
         if isinstance(error, litellm.Timeout):
             return TimeoutError()
         status = getattr(error, "status_code", None)
-        text = mask_secrets(f"{type(error).__name__}: {error}", self._at.sent_key())[:MAX_ERROR_CHARS]
+        text = mask_secrets(describe_failure(error), self._at.sent_key())[:MAX_ERROR_CHARS]
         if isinstance(error, litellm.ContentPolicyViolationError):
             return _RequestRejected(text, hopeless=True, how="filtered")
         if status in _FINAL:

@@ -3,5 +3,5 @@
     python -m scripts.pages            list the pages that differ from the code
     python -m scripts.pages --write    update those pages
 
-`settings`, `commands` and `api` make a page each; `site` extends mkdocs.yml.
+`settings`, `commands`, `api` and others make a page each; `site` extends mkdocs.yml.
 """

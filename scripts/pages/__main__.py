@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from scripts import reasons
-from scripts.pages import api, commands, judge_prompt, metrics, settings
+from scripts.pages import api, commands, judge_prompt, metrics, request_fields, settings
 
 MADE: Final[Mapping[Path, Callable[[], str]]] = {
-    made.PAGE: made.page for made in (settings, commands, api, metrics, reasons, judge_prompt)
+    made.PAGE: made.page for made in (settings, commands, api, metrics, reasons, judge_prompt, request_fields)
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from rich.console import Console
 from examples.helpdesk import curve
 from examples.helpdesk.ending import wilson
 from examples.helpdesk.surroundings import surroundings
-from examples.running.programs import free_ports, new_run
+from examples.running.programs import ROOT, free_ports, new_run
 from tests.proxy.terminal import CTRL_C, on_terminal
 
 
@@ -68,28 +70,85 @@ def test_the_first_line_says_where_the_pages_are(tmp_path: Path) -> None:
     assert said.getvalue().splitlines()[0] == f"Pages: http://127.0.0.1:{port}/hone/ (as soon as the proxy runs)"
 
 
-_STAYS = """
-import time
-try:
-    print("it is up", flush=True)
-    time.sleep(600)
-except KeyboardInterrupt:
-    print("down")
+# In place of `hone`: what each program does, and that none of them is started twice.
+_HONE = """
+import json, os, sys, time
+from pathlib import Path
+name, data = sys.argv[1], Path(sys.argv[sys.argv.index("--data") + 1])
+with (data / "started").open("a") as started:
+    started.write(f"{name}\\n")
+if name == "train":
+    sys.exit(0)
+if name == "up":
+    print(json.dumps({"event": "starting", "text": "engine for 1 s (loading the weights)"}), flush=True)
+    time.sleep(1)
+    print(json.dumps({"event": "ready", "text": "Ready"}), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def hone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a `proxy.cli` that starts nothing, before the real one on the path."""
+    package = tmp_path / "instead" / "proxy"
+    (package / "supervision").mkdir(parents=True)
+    for folder in (package, package / "supervision"):
+        (folder / "__init__.py").touch()
+    (package / "cli.py").write_text(_HONE)
+    (package / "supervision" / "watchdog.py").write_bytes((ROOT / "proxy" / "supervision" / "watchdog.py").read_bytes())
+    return package.parent
+
+
+def _demo(hone: Path, data: Path, *, keep: bool) -> str:
+    """A program that runs the demo with `hone` in place of Hone and without its servers."""
+    return f"""
+import contextlib, sys
+from pathlib import Path
+from rich.console import Console
+import examples.helpdesk.demo as demo, examples.running.programs as programs
+programs.ROOT = Path({str(hone)!r})
+demo.conclude = lambda *_: print("concluded")
+@contextlib.contextmanager
+def surroundings(*_):
+    yield None, {{"HONE_PROXY__PORT": "1", "PYTHONPATH": {str(hone)!r}}}
+demo.surroundings = surroundings
+print("status", demo.run(Path({str(data)!r}), 0, Console(highlight=False), keep={keep}))
 """
 
 
 @pytest.mark.slow
-def test_what_stays_up_ends_by_ctrl_c_in_its_own_way() -> None:
-    program = f"""
-import sys
-from examples.helpdesk.demo import stay
-stay([sys.executable, "-c", {_STAYS!r}], {{}})
-print("over")
-"""
-    with on_terminal("-c", program) as screen:
-        screen.wait_for("it is up")
+def test_what_ran_for_the_demo_is_kept_until_ctrl_c_and_started_once(hone: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with on_terminal("-c", _demo(hone, data, keep=True)) as screen:
+        screen.wait_for("loading the weights")
+        screen.wait_for("http://127.0.0.1:1/hone/")
         screen.press(CTRL_C)
         assert screen.end() == 0
-    assert "down" in screen.text
-    assert "over" in screen.text
+    assert "concluded" in screen.text
+    assert "status 0" in screen.text
     assert "Traceback" not in screen.text
+    assert (data / "started").read_text().split() in (["up", "train"], ["up", "train", "learn"])
+    assert "starting  engine for 1 s (loading the weights)" in (data / "logs" / "up.log").read_text()
+
+
+@pytest.mark.slow
+def test_without_a_terminal_the_wait_has_lines_without_control_characters(hone: Path, tmp_path: Path) -> None:
+    program = (
+        f"import examples.running.programs as of\nof.LINE_EVERY_S = 0.3\n{_demo(hone, tmp_path / 'data', keep=False)}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Starting Hone: 0 s" in done.stdout
+    assert ", loading the weights" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\r" not in done.stdout
+
+
+@pytest.mark.slow
+def test_what_does_not_become_ready_is_told_with_its_log(hone: Path, tmp_path: Path) -> None:
+    (hone / "proxy" / "cli.py").write_text("import sys\nsys.exit('there is no model')")
+    program = _demo(hone, tmp_path / "data", keep=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode != 0
+    assert "`hone up` did not become ready. The end of" in done.stderr
+    assert "there is no model" in done.stderr

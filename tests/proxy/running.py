@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +104,10 @@ async def serving(
     stop_timeout_s: float = 1,
     peers: WorkerPeers | None = None,
     process: str | None = None,
+    declared: Collection[str] = (),
 ) -> AsyncIterator[Proxy]:
-    """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers."""
+    """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers. `declared`:
+    aliases of the settings."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
     alias = await ensure_alias(Project(store, PROJECT), ALIAS, base, "fingerprint")
     await report_replica(
@@ -120,7 +122,7 @@ async def serving(
     recorder = Recorder(store, recording, process=process)
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url)
+    versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url, declared=declared)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
     pages_store = store.limited(settings.pages_timeout_s)

@@ -131,10 +131,10 @@ class Rows:
             await conn.execute(update(table).where(table.c.id == object_id).values(**values))
 
     @contextmanager
-    def statements(self) -> Iterator[list[str]]:
-        """The statements of writing transactions meanwhile."""
+    def statements(self, *, of_reads: bool = False) -> Iterator[list[str]]:
+        """The statements of writing transactions meanwhile, or of reading ones."""
         seen: list[str] = []
-        engine = self.store._writer.sync_engine
+        engine = (self.store._reader if of_reads else self.store._writer).sync_engine
 
         def note(conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
             seen.append(statement)

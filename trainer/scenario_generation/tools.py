@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recorder.base.connection_failures import describe_failure
 from trainer.errors import ToolsUnavailable
 
 TIMEOUT_S: Final = 30.0
@@ -39,7 +40,7 @@ async def list_tools(url: str, headers: Mapping[str, str]) -> list[ServerTool]:
     except TimeoutError:
         raise ToolsUnavailable(f"the MCP server at {url} did not list its tools within {TIMEOUT_S:g} s") from None
     except Exception as e:
-        raise ToolsUnavailable(f"the MCP server at {url} cannot list its tools: {_innermost(e)}") from e
+        raise ToolsUnavailable(f"the MCP server at {url} cannot list its tools: {describe_failure(e)}") from e
     tools = [tool for tool in listed if _NAME.fullmatch(tool.name)]
     if not tools:
         raise ToolsUnavailable(f"the MCP server at {url} lists no tool")
@@ -83,12 +84,6 @@ def _tool(tool: Any) -> ServerTool:
     hints = tool.annotations
     only_reads = hints is not None and hints.read_only_hint is True
     return ServerTool(tool.name, tool.description or "", tool.input_schema or {}, only_reads)
-
-
-def _innermost(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:300]
 
 
 def _named(tools: Sequence[ServerTool]) -> str:

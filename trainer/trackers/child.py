@@ -14,6 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
+from recorder.base.connection_failures import describe_failure
 from recorder.processes.user_code_host import connect, serve_in_turn
 from trainer.track_settings import TrackSettings
 from trainer.trackers.base import Tracker, TrackerEntry, TrackerOpener, TrackerRun
@@ -43,14 +44,14 @@ class _Sender:
             begin: TrackerOpener = import_module(f"trainer.trackers.{start['tracker']}").begin
             self._tracker = begin(TrackerRun(**start["run"]), TrackSettings(**start["settings"]))
         except Exception as e:  # noqa: BLE001 - whatever a foreign library raises is the answer
-            return {"failed": f"{type(e).__name__}: {e}"}
+            return {"failed": describe_failure(e)}
         return {"ready": {}}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             self._take(request)
         except Exception as e:  # noqa: BLE001 - as above
-            return {"error": f"{type(e).__name__}: {e}"}
+            return {"error": describe_failure(e)}
         return {"error": None}
 
     def _take(self, request: Mapping[str, Any]) -> None:

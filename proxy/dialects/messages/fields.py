@@ -17,7 +17,7 @@ from proxy.errors import BadRequest
 Body = dict[str, Any]
 
 # vLLM's own sampling fields with the same meaning here; all others that are not Anthropic's are dropped.
-_PASSED: Final = (
+PASSED: Final = (
     *engine_fields.NEUTRAL,
     "seed",
     "logit_bias",
@@ -46,7 +46,7 @@ def to_chat(fields: Body, dropped: table.DroppedTool | None = None) -> Body:
         raise BadRequest("the field 'messages' must be a list.", param="messages")
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise BadRequest("the field 'max_tokens' must be a whole number above 0.", param="max_tokens")
-    chat: Body = {name: fields[name] for name in _PASSED if fields.get(name) is not None}
+    chat: Body = {name: fields[name] for name in PASSED if fields.get(name) is not None}
     chat |= {"model": fields.get("model"), "messages": parse_messages(fields.get("system"), messages, dropped)}
     chat |= {"max_tokens": max_tokens} | _stop(fields) | _output(fields) | _thinking(fields, max_tokens)
     if fields.get("stream"):

@@ -33,7 +33,7 @@ _INCLUDES: Final = frozenset(
     }
 )
 # Field → why it is refused if it is set.
-_REFUSED: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, str]] = {
     "conversation": "Hone keeps no conversation objects: send `previous_response_id`, or the whole conversation",
     "prompt": "Hone keeps no prompt templates: send their text in 'instructions' and 'input'",
     "previous_input_messages": "send the earlier conversation in 'input', or `previous_response_id`",
@@ -99,7 +99,7 @@ def check_request(fields: Body) -> None:
     if "input" not in fields:
         raise BadRequest("the field 'input' is missing: send a text or a list of items.", param="input")
     engine_fields.refuse_fields(fields)
-    for name, why in _REFUSED.items():
+    for name, why in REFUSED.items():
         if fields.get(name):
             raise _unsupported(name, f"the field {name!r} is not served: {why}.")
     for name, expected in _TYPES.items():

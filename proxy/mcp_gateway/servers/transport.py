@@ -50,6 +50,7 @@ from proxy.mcp_gateway.servers.answers import (
 )
 from proxy.mcp_gateway.servers.program_lines import LINE_TOO_LARGE, LINE_TOO_MANY, line_encoding
 from proxy.settings.mcp import McpServerSettings
+from recorder.base.connection_failures import describe_failure
 from recorder.base.urls import mask_parameters
 
 _CLOSED: Final = "Connection closed"  # the dispatcher's own error, with CONNECTION_CLOSED
@@ -194,7 +195,7 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
             seen.fault = e
             return _unreachable(request, str(e))
         except httpx2.TransportError as e:
-            seen.failure = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+            seen.failure = mask_parameters(describe_failure(e))
             return _unreachable(request, seen.failure)
         if response.is_error and request.method == "GET":
             seen.failure = f"it answered {response.status_code} when its stream was to be resumed"
@@ -286,7 +287,7 @@ class _EventStream(httpx2.AsyncByteStream):
             self._seen.fault = e
             raise httpx2.SSEError(str(e)) from e  # after any other error, the SDK would resume the stream
         except httpx2.TransportError as e:
-            self._seen.failure = f"the connection broke off: {type(e).__name__}"
+            self._seen.failure = f"the connection broke off: {describe_failure(e)}"
             raise httpx2.StreamError(self._seen.failure) from e
         # The SDK stops reading at the response. Here the server closed the stream earlier, and the SDK will return for
         # the rest later: a server holds no connection during long work.
@@ -312,7 +313,7 @@ def failure_reason(error: BaseException, settings: McpServerSettings) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no answer within {settings.connect_s:g} s"
-    return mask_parameters(str(error)) or type(error).__name__
+    return mask_parameters(describe_failure(error))
 
 
 def stamp_request(

@@ -38,6 +38,7 @@ MOST_ROWS: Final = 500  # of one kind in one read
 _UP: Final = "up"  # states of engines
 _DOWN: Final = "down"
 _REFUSED: Final = "refused"
+_OF: Final = {GroupUse.GATE: " of the gate", GroupUse.EVALUATION: " of an evaluation"}  # the others are agents' traffic
 _PURPOSES: Final = {GroupUse.GATE: " for the gate", GroupUse.EVALUATION: " to be measured"}
 _RETRIED: Final = "try_after_s"  # the key, in the ledger's detail, of a group that is judged again later
 
@@ -152,7 +153,8 @@ class EventReader:
             after.ledger_id = int((await conn.execute(select(func.coalesce(func.max(ledger.c.id), 0)))).scalar_one())
             return ()
         query = (
-            select(ledger.c.id, ledger.c.code, ledger.c.detail)
+            select(ledger.c.id, ledger.c.code, ledger.c.detail, group_use().label("use"))
+            .outerjoin(groups, groups.c.id == ledger.c.object_id)
             .where(
                 ledger.c.id > before.ledger_id,
                 ledger.c.project_id == self._project.id,
@@ -164,10 +166,10 @@ class EventReader:
         )
         rows = list(await conn.execute(query))
         after.ledger_id = rows[-1].id if rows else before.ledger_id
-        by_code: dict[tuple[str, bool], list[Any]] = defaultdict(list)
+        by_code: dict[tuple[str, bool, str], list[Any]] = defaultdict(list)
         for row in rows:
-            by_code[row.code, _RETRIED in (row.detail or {})].append(row.detail or {})
-        return [_group_trouble(code, again, details) for (code, again), details in by_code.items()]
+            by_code[row.code, _RETRIED in (row.detail or {}), row.use].append(row.detail or {})
+        return [_group_trouble(code, again, use, details) for (code, again, use), details in by_code.items()]
 
     async def _steps(
         self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
@@ -280,19 +282,18 @@ _KEPT: Final[Mapping[str, str]] = {
 }
 
 
-def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Event:
-    facts = {"code": code, "groups": len(details)}
+def _group_trouble(code: str, again: bool, use: str, details: Sequence[Mapping[str, Any]]) -> Event:
+    facts = {"code": code, "groups": len(details), "purpose": use}
+    which = _count(len(details), "group") + _OF.get(GroupUse(use), "")
     message = detail_text(details[-1])
     more = f": {message}" if message else ""
     if not again:
         is_refused = code == LOGPROB_GAP and "bound" in details[-1]  # by a step; it stays scored
         kind = EventKind.FAULT if code == "lease_expired" or is_refused else EventKind.EXCLUDED
         what = f"held back ({code})" if is_refused else _KEPT.get(code, f"excluded ({code}){more}")
-        return Event(kind, f"{_count(len(details), 'group')} {what}", facts)
+        return Event(kind, f"{which} {what}", facts)
     wait_s = float(details[-1][_RETRIED])
-    text = (
-        f"{_count(len(details), 'group')} could not be judged ({code}){more}; tried again in {format_duration(wait_s)}"
-    )
+    text = f"{which} could not be judged ({code}){more}; tried again in {format_duration(wait_s)}"
     return Event(EventKind.FAULT, text, {**facts, "message": message, _RETRIED: wait_s})
 
 

@@ -32,7 +32,7 @@ from recorder.store.statement import equals_literal
 from recorder.views.status.events import detail_text
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
 from recorder.views.status.stage_facts import GroupForecast, forecast_groups
-from recorder.views.versions.rewards import VersionReward, load_rewards
+from recorder.views.versions.rewards import NEWEST, VersionReward, load_rewards
 
 RATE_S: Final = 60.0
 NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups only
@@ -222,11 +222,14 @@ async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward
     rows = (await conn.execute(query.order_by(versions.c.alias_id, is_live, versions.c.number.desc()))).all()
     found: dict[str, VersionReward] = {}
     for _, of_alias in groupby(rows, key=lambda row: row.alias_id):
-        read = 0
-        for row in islice(of_alias, REWARDED_VERSIONS):
-            if read < REWARDED_TRAJECTORIES:
-                found |= await load_rewards(conn, [row.id])
-                read += found[row.id].trajectories if row.id in found else 0
+        ids = [str(row.id) for row in islice(of_alias, REWARDED_VERSIONS)]
+        left = REWARDED_TRAJECTORIES
+        while ids and left > 0:
+            at_once = max(1, left // NEWEST)  # all of these together stay below the bound
+            read = await load_rewards(conn, ids[:at_once])
+            found |= read
+            left -= sum(one.trajectories for one in read.values())
+            ids = ids[at_once:]
     return sorted(found.values(), key=lambda one: (one.alias, parse_name(one.version)[1] or 0))
 
 

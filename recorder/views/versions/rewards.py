@@ -10,11 +10,12 @@ Gate pairs, shadow answers and held-out scenarios count for none, and neither do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, case, cast, exists, func, select
+from sqlalchemy import ColumnElement, Integer, Select, Subquery, and_, case, cast, exists, func, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.queue.judging.scores import REWARD, is_ranked
@@ -23,6 +24,7 @@ from recorder.stats.means import Cluster, Interval, clustered_interval
 from recorder.store.schema import aliases, calls, choices, groups, score_parts, scores, trajectories, versions
 
 NEWEST: Final = 2000  # trajectories of a version: bounds the cost of a page
+AT_ONCE: Final = 50  # versions in one query: SQLite takes at most 500 terms
 ORIGINS: Final = (Origin.LIVE, Origin.CAMPAIGN, Origin.REPLAY)
 
 
@@ -42,15 +44,15 @@ class VersionReward:
     relative: bool
 
 
-async def load_rewards(conn: AsyncConnection, version_ids: Collection[str]) -> dict[str, VersionReward]:
+async def load_rewards(conn: AsyncConnection, version_ids: Sequence[str]) -> dict[str, VersionReward]:
     """Return the reward of each of these versions by its id, without those that have none."""
-    named = select(versions.c.id, versions.c.number, aliases.c.name).join(aliases, aliases.c.id == versions.c.alias_id)
-    named = named.where(versions.c.id.in_(version_ids)).order_by(aliases.c.name, versions.c.number)
     found = {}
-    for version_id, number, alias in (await conn.execute(named)).all():
-        by_group = (await conn.execute(_by_group(version_id))).all()
-        if by_group:
-            found[str(version_id)] = _reward(str(alias), f"{alias}@{number}", by_group)
+    for start in range(0, len(version_ids), AT_ONCE):
+        rows = (await conn.execute(_by_group(version_ids[start : start + AT_ONCE]))).all()
+        for version_id, of_version in groupby(rows, key=lambda row: row.id):
+            by_group = list(of_version)
+            one = by_group[0]
+            found[str(version_id)] = _reward(str(one.alias), f"{one.alias}@{one.version}", by_group)
     return found
 
 
@@ -70,11 +72,29 @@ def _reward(alias: str, version: str, by_group: Sequence[Any]) -> VersionReward:
     )
 
 
-def _by_group(version_id: str) -> Select[Any]:
-    """Select number, sum, smallest and largest of the rewards that count for a version, by group."""
+def _by_group(version_ids: Sequence[str]) -> Select[Any]:
+    """Select number, sum, smallest and largest of the rewards that count for each version, by version and group."""
+    newest = union_all(*(select(_newest(version_id)) for version_id in version_ids)).subquery()
+    value: Any = newest.c.value
+    of: list[ColumnElement[Any]] = [versions.c.id, aliases.c.name.label("alias"), versions.c.number.label("version")]
+    columns: list[ColumnElement[Any]] = [
+        func.count().label("number"),
+        func.sum(value).label("total"),
+        func.min(value).label("least"),
+        func.max(value).label("most"),
+        func.max(newest.c.ranked).label("ranked"),
+    ]
+    named = newest.join(versions, versions.c.id == newest.c.version_id)
+    named = named.join(aliases, aliases.c.id == versions.c.alias_id)
+    query = select(*of, *columns).select_from(named).group_by(*of, newest.c.group_id)
+    return query.order_by(aliases.c.name, versions.c.number, versions.c.id)
+
+
+def _newest(version_id: str) -> Subquery:
+    """Select the newest rewards that count for a version."""
     t, p = trajectories.c, score_parts.c
-    newest = (
-        select(t.group_id, p.value, cast(is_ranked(), Integer).label("ranked"))
+    return (
+        select(t.version_id, t.group_id, p.value, cast(is_ranked(), Integer).label("ranked"))
         .select_from(trajectories)
         .join(groups, groups.c.id == t.group_id)
         .join(scores, scores.c.id == groups.c.current_score_id)
@@ -86,15 +106,6 @@ def _by_group(version_id: str) -> Select[Any]:
         .limit(NEWEST)
         .subquery()
     )
-    value: Any = newest.c.value
-    columns: list[ColumnElement[Any]] = [
-        func.count().label("number"),
-        func.sum(value).label("total"),
-        func.min(value).label("least"),
-        func.max(value).label("most"),
-        func.max(newest.c.ranked).label("ranked"),
-    ]
-    return select(*columns).group_by(newest.c.group_id)
 
 
 def _all_sampled_by(version_id: str) -> ColumnElement[bool]:

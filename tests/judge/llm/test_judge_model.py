@@ -13,6 +13,7 @@ from judge.errors import JudgeDown
 from judge.llm.judge_model import JudgeModel
 from judge.settings import JudgeSettings
 from recorder.llm.litellm_edge import mask_secrets
+from tests.failing_servers import REASONS, failing, require_plain
 from tests.judge.judge_server import JudgeServer, declines, fails, page, says, without_formats
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -157,6 +158,18 @@ async def test_a_judge_that_is_not_there_is_named(server: JudgeServer, model: Ma
         with pytest.raises(JudgeDown, match=f"openai/judge at {url}") as caught:
             await model(api_base=url, retries=1).ask(ASKED)
     assert caught.value.code == "judge_down"
+
+
+@pytest.mark.parametrize("how", ["dead", "hangs", "certificate"])
+@pytest.mark.parametrize("family", ["openai", "anthropic", "hosted_vllm"])
+async def test_a_judge_that_cannot_be_called_is_told_in_plain_words(model: Make, how: str, family: str) -> None:
+    async with failing(how) as url:
+        judge = model(model=f"{family}/judge", api_base=url, timeout_s=1, retries=0)
+        with pytest.raises(JudgeDown) as raised:
+            await judge.ask(ASKED)
+        message = require_plain(str(raised.value))
+        assert message.startswith(f"the judge {family}/judge at {url} ")
+        assert REASONS.get(how, "did not answer within 1 s") in message
 
 
 async def test_an_answer_without_text_is_empty(server: JudgeServer, model: Make) -> None:

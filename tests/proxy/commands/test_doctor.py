@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -49,6 +53,52 @@ def test_it_says_that_all_is_well_where_it_is(tmp_path: Path) -> None:
     assert code == 0, out
     assert "wrong" not in out
     assert "checks:half returns 0.5 for a made-up trajectory." in out
+
+
+@pytest.mark.parametrize(
+    ("names", "verdict", "found"),
+    [
+        (["only"], "fine", "agents ask for only."),
+        (["one", "two"], "wrong", "serves one, two: name one with --model"),
+        ([], "wrong", "serves no model: name one with --model"),
+        (None, "wrong", "does not answer: nothing listens at its address (connection refused)"),
+    ],
+)
+def test_an_engine_by_its_url_gives_its_only_model(
+    tmp_path: Path, names: list[str] | None, verdict: str, found: str
+) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    (tmp_path / "hone.toml").write_text(TOML[TOML.index("[[judge") :])
+    with models_server(names) as url:
+        _, out, _ = hone("doctor", "--json", "--offline", "--engine", url, "--data", str(tmp_path / "d"))
+    [aliases] = [one for one in json.loads(out) if one["check"] == "aliases"]
+    assert aliases["verdict"] == verdict
+    assert found in aliases["found"]
+
+
+@contextlib.contextmanager
+def models_server(names: list[str] | None) -> Iterator[str]:
+    """The URL of an engine that lists models; None: of none."""
+    if names is None:
+        yield "http://127.0.0.1:9"
+        return
+    models = [{"id": name, "root": name, "object": "model"} for name in names]
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"object": "list", "data": models}).encode()
+            self.send_response(200 if self.path == "/v1/models" else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 GATED = """

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from recorder.registry.alias_moves import rollback, set_live
 from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate_version, mark_version
 from recorder.states import VersionState
-from recorder.store.database import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import BASE, PROJECT, Proxy
+from tests.proxy.running import BASE, PROJECT, WITHOUT_PAGES, Proxy, serving
+
+USER = [{"role": "user", "content": "Hi"}]
 
 
 async def release(proxy: Proxy, engine: FakeEngine) -> VersionView:
@@ -125,5 +129,38 @@ async def test_a_version_that_no_engine_holds_is_a_503(proxy: Proxy, engine: Fak
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "no engine holds helpdesk@1 now" in answer.json()["error"]["message"]
     assert engine.requests == []
+    named = await proxy.chat(model="helpdesk@1")
+    assert (named.status_code, named.headers["retry-after"]) == (503, "1")
+    assert named.json()["error"]["code"] == "engine_unavailable"
+    await rollback(proxy.store, proxy.alias.id)
+    await proxy.versions.refresh()
     gone = await proxy.chat(model="helpdesk@1")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "fault"),
+    [
+        ("/v1/chat/completions", {"messages": USER}, {"code": "engine_unavailable", "type": "server_error"}),
+        ("/v1/completions", {"prompt": "Hi"}, {"code": "engine_unavailable", "type": "server_error"}),
+        ("/v1/responses", {"input": "Hi"}, {"code": "engine_unavailable", "type": "server_error"}),
+        ("/v1/messages", {"messages": USER, "max_tokens": 9}, {"type": "overloaded_error"}),
+        ("/v1/messages/count_tokens", {"messages": USER}, {"type": "overloaded_error"}),
+        ("/tokenize", {"prompt": "Hi"}, {"code": "engine_unavailable"}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+@pytest.mark.parametrize("model", ["fresh", "fresh@0"])
+async def test_a_declared_alias_is_a_503_in_every_format_until_the_store_has_it(
+    store: Store, engine: FakeEngine, path: str, more: dict[str, Any], fault: dict[str, str], model: str
+) -> None:
+    async with serving(store, engine, settings=WITHOUT_PAGES, declared=["fresh"]) as proxy:
+        early = await proxy.http.post(path, json={"model": model, **more})
+        assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+        error = early.json()["error"]
+        assert f"the alias '{model}' is not in service yet" in error["message"]
+        assert {key: error.get(key) for key in fault} == fault
+        other = await proxy.http.post(path, json={"model": "nobody", **more})
+        assert other.status_code == 404
+        assert (await proxy.http.get("/v1/models/fresh")).status_code == 200
+    assert engine.requests == []

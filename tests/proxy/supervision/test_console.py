@@ -39,6 +39,9 @@ class Heard:
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         raise AssertionError("no program changed")
 
+    def starting(self, shown: Sequence[ProgramLine]) -> None:
+        raise AssertionError("no program starts here")
+
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
         self.waiting, self.stages = waiting, stages
 

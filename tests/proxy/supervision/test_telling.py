@@ -51,6 +51,31 @@ def test_what_is_waited_for_is_said_when_its_numbers_change(monkeypatch: pytest.
     assert out.getvalue().splitlines()[1].endswith("1 group scored")
 
 
+LOADING = ProgramLine("engine", "starting", "for 16 s (loading the weights)")
+
+
+def test_what_is_still_starting_is_said_every_15_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = ProgramLine("proxy", "up", "proxy.log")
+    for as_json in (False, True):
+        monkeypatch.setattr(lines, "STARTING_EVERY_S", 15.0)
+        told, out = made(as_json=as_json)
+        told.starting([LOADING, proxy])
+        assert out.getvalue() == ""
+        monkeypatch.setattr(lines, "STARTING_EVERY_S", 0.0)
+        told.starting([proxy])
+        assert out.getvalue() == ""
+        told.starting([LOADING, proxy])
+        assert "engine for 16 s (loading the weights)" in out.getvalue()
+        assert "\x1b" not in out.getvalue()
+
+
+def test_a_terminal_shows_what_is_still_starting_in_its_table() -> None:
+    told, out = made(force_terminal=True)
+    told.starting([LOADING])
+    told.close()
+    assert "for 16 s (loading the weights)" in out.getvalue()
+
+
 def test_what_the_stages_wait_for_is_said_below_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "WAITING_EVERY_S", 0.0)
     told, out = made()

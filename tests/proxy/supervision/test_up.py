@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -186,6 +188,14 @@ async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
         assert "never train" in told["base"]["found"]
         assert "--enable-lora" in told["adapters"]["todo"]
         assert lines[-1]["base_url"].endswith("/v1")
+        url = lines[-1]["base_url"].removesuffix("/v1")
+        _, pages, curl = lines[-1]["text"].splitlines()
+        assert pages == f"pages     {url}/hone/"
+        asked = await asyncio.to_thread(
+            subprocess.run, shlex.split(curl.removeprefix("try it    ")), capture_output=True, text=True, check=True
+        )
+        assert "model_not_found" not in asked.stdout
+        assert {"choices", "error"} & json.loads(asked.stdout).keys(), asked.stdout
         assert lines[-1]["all_well"] is False
         assert {line.get("program") for line in lines} == {None, "proxy"}  # what can never train starts no learner
 

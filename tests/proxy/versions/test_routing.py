@@ -89,10 +89,40 @@ async def test_an_alias_may_carry_a_slash_and_a_dot(world: World) -> None:
 
 
 async def test_a_version_that_no_engine_holds_cannot_be_asked_for(world: World) -> None:
-    await world.gated()
+    for _ in range(2):
+        await world.live(await world.gated())
     await world.replica()
     assert world.versions.resolve("helpdesk@1") is None
     assert [card["id"] for card in world.versions.models()] == ["helpdesk", "helpdesk@0"]
+
+
+async def test_a_version_that_engines_are_loading_is_not_unknown(world: World) -> None:
+    version, waiting = await world.gated(), await world.gated()
+    await world.live(version)
+    for name in ("helpdesk@1", "helpdesk@2"):
+        with pytest.raises(NoReplica, match=f"no engine is known yet that could serve {name}: retry"):
+            world.versions.resolve(name)
+    await world.replica()
+    with pytest.raises(NoReplica, match="no engine holds helpdesk@1 now"):
+        world.versions.resolve("helpdesk@1")
+    await world.replica(version, waiting)
+    assert [world.versions.resolve(name) is None for name in ("helpdesk@1", "helpdesk@2", "helpdesk@3")] == [0, 0, 1]
+
+
+async def test_a_declared_alias_is_not_unknown_before_the_store_has_it(store: Store) -> None:
+    project = Project(store, "default")
+    versions = ServiceRouter(project, ProxySettings(), declared=["helpdesk", "Qwen/Qwen3-0.6B"])
+    await versions.refresh()
+    for name in ("helpdesk", "helpdesk@0", "helpdesk@7", "Qwen/Qwen3-0.6B"):
+        with pytest.raises(NoReplica, match=f"the alias '{name}' is not in service yet"):
+            versions.resolve(name)
+    assert versions.resolve("nobody") is None
+    assert [card["id"] for card in versions.models()] == ["helpdesk", "Qwen/Qwen3-0.6B"]
+    await ensure_alias(project, "helpdesk", "base", None)
+    await versions.refresh()
+    assert versions.resolve("helpdesk") is not None
+    assert versions.resolve("helpdesk@7") is None
+    assert [card["id"] for card in versions.models()] == ["helpdesk", "Qwen/Qwen3-0.6B", "helpdesk@0"]
 
 
 async def test_models_lists_aliases_and_versions(world: World) -> None:

@@ -114,6 +114,23 @@ async def test_a_judge_that_fails_and_what_is_left_out_are_told(
     assert (left.kind, left.text) == (EventKind.EXCLUDED, "1 group excluded (too_few): one is not enough")
 
 
+async def test_excluded_groups_of_the_gate_are_told_apart_from_those_of_agents(
+    store: Store, rows: Rows, happenings: EventReader
+) -> None:
+    for run in ({"origin": "live"}, {"origin": "shadow", "purpose": "eval"}, {"purpose": "val"}):
+        group = await rows.ready_group()
+        for member in await rows.members(group):
+            await rows.set(trajectories, member, **run)
+        claim = await claims.claim_one_for_judging(store, group, "j", 60)
+        assert claim is not None
+        await scores.exclude_group(store, claim, "too_few", "one is not enough")
+    assert {(one.text, one.facts["purpose"]) for one in await happenings.look()} == {
+        ("1 group excluded (too_few): one is not enough", "learning"),
+        ("1 group of the gate excluded (too_few): one is not enough", "gate"),
+        ("1 group of an evaluation excluded (too_few): one is not enough", "evaluation"),
+    }
+
+
 async def test_a_gate_is_told_round_by_round(store: Store, rows: Rows, happenings: EventReader) -> None:
     alias = await rows.alias()
     assert alias.live_version_id is not None

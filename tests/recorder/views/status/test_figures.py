@@ -85,6 +85,23 @@ async def test_the_live_version_has_its_reward_however_far_back_it_is(
     assert [one.version for one in (await asked(store)).rewards] == ["helpdesk@0"]
 
 
+async def test_many_versions_are_read_with_few_more_statements_than_one(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
+    await asked(store)
+    with rows.statements(of_reads=True) as few:
+        await asked(store)
+    for number in range(2, 14):
+        version = await versions.allocate_version(store, alias.id, alias.live_version_id or "")
+        await rows.scored_group(2 + number % 2, alias_id=alias.id, version_id=version.id)
+    with rows.statements(of_reads=True) as many:
+        found = (await asked(store)).rewards
+    assert [one.trajectories for one in found] == [3, *(2 + number % 2 for number in range(2, 14))]
+    assert (
+        0 < len(few) <= len(many) <= len(few) + 4
+    )  # the bound on trajectories lets one statement read at least three versions
+
+
 async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> None:
     for _ in range(2):
         await rows.ready_group()
