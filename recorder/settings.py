@@ -23,10 +23,10 @@ class RecorderSettings(BaseModel):
     commit_timeout_s: float = Field(2.0, gt=0)
     """How long the end of an answer waits until its call is committed."""
     on_failure: Literal["serve", "refuse"] = "serve"
-    """What happens to an answer when the store cannot commit its call. `serve`: it is served unrecorded, with an alarm.
-    `refuse`: the request fails."""
+    """What happens to an answer when the store cannot commit its call in time. `serve`: it is served, and recorded when
+    the store returns within 60 s; otherwise there is an alarm. `refuse`: the request fails."""
     queue_bytes: int = Field(256 * 1024 * 1024, gt=0)
-    """Size limit of the writer's queue, in bytes."""
+    """Size limit of the writer's queue, and of the calls that begin while the store is away, in bytes."""
     batch_calls: int = Field(64, gt=0)
     """Most calls in one commit."""
     open_row_after_s: float = Field(1.0, ge=0)

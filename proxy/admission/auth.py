@@ -11,7 +11,6 @@ the request that ends a trajectory needs no body.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import time
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from recorder.registry.keys import KeyView, Scope
 from recorder.store.database import Project
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is cached
+PATIENCE_S = 2.0  # how long a request waits for the store
 REMEMBERED_KEYS = 10_000
 REMEMBERED_PEERS = 256
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # safe by definition; most have no route
@@ -111,13 +111,16 @@ EVERYTHING = Caller(frozenset({Scope.ADMIN}), guarded=False)
 class Guard:
     """Admits requests. One per process."""
 
-    def __init__(self, project: Project, *, own_groups: bool = True) -> None:
+    def __init__(self, project: Project, *, own_groups: bool = True, patience_s: float = PATIENCE_S) -> None:
         self._project = project
+        self._patience_s = patience_s  # how long a request waits for the store
         self._own_groups = own_groups
         self._known: Lru[str, tuple[Caller, float]] = Lru(REMEMBERED_KEYS)
         self._guarded = True
         self._guarded_until = float("-inf")
         self._asking = asyncio.Lock()
+        self._away = False  # the latest check got no answer from the store
+        self._checking: asyncio.Task[None] | None = None  # the check that nobody waits for while it is away
         self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were admitted
 
     async def admit(
@@ -189,6 +192,10 @@ class Guard:
 
     async def _is_guarded(self) -> bool:
         if time.monotonic() >= self._guarded_until:
+            if self._away:
+                if self._checking is None:
+                    self._checking = asyncio.create_task(self._ask_guarded(), name="keys of the store")
+                return self._guarded
             async with self._asking:
                 if time.monotonic() >= self._guarded_until:
                     await self._ask_guarded()
@@ -196,20 +203,29 @@ class Guard:
 
     async def _ask_guarded(self) -> None:
         # If the store does not answer, the last known state holds; before its first answer the proxy is closed.
-        with contextlib.suppress(StoreError):
-            self._guarded = await keys.has_keys(self._project)
-        self._guarded_until = time.monotonic() + REMEMBER_S
+        try:
+            async with asyncio.timeout(self._patience_s):
+                self._guarded = await keys.has_keys(self._project)
+            self._away = False
+        except (StoreError, TimeoutError):
+            self._away = True
+        finally:
+            self._guarded_until = time.monotonic() + REMEMBER_S
+            self._checking = None
 
     async def _verified(self, secret: str) -> Caller:
         known = self._known.get(secret)
-        if known is not None and time.monotonic() < known[1]:
+        if known is not None and (self._away or time.monotonic() < known[1]):
             return known[0]
         try:
-            key = await keys.verify_secret(self._project.store, secret)
-        except StoreError as e:
-            if known is not None:
-                return known[0]  # an outage of the store must not lock out a caller that was admitted a moment ago
-            raise Unavailable(f"the key cannot be checked now: {e}") from e
+            async with asyncio.timeout(self._patience_s):
+                key = await keys.verify_secret(self._project.store, secret)
+        except (StoreError, TimeoutError) as e:
+            if known is None:
+                why = str(e) or f"the store did not answer within {self._patience_s:g} s"
+                raise Unavailable(f"the key cannot be checked now: {why}") from e
+            self._away = True
+            return known[0]  # an outage of the store must not lock out a caller that was admitted before
         if key is None or key.project_id != self._project.id:
             self._known.drop(secret)
             raise Unauthorized("this key is unknown, revoked or expired: `hone keys list` shows the keys.")

@@ -2,12 +2,13 @@
 
 Owns: taking the address off the path, admission (`proxy.admission.auth`), pages of other origins, compressed bodies,
 the way from `/` to the pages, and answering errors of these in the caller's format. It leaves its results in the scope:
-`hone.headers`, `hone.caller`, `hone.stated`, the requested path in `hone.asked`, and in `hone.sender` the address to
-count failed sign-ins by. Refuses: routes.
+`hone.headers`, `hone.caller`, `hone.stated`, the requested path in `hone.asked`, in `hone.sender` the address to count
+failed sign-ins by, and in `hone.waited_s` how long admission waited for the store. Refuses: routes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote
@@ -79,7 +80,9 @@ class AdmissionMiddleware:
         peer = scope["client"][0] if scope.get("client") else None
         scope["hone.sender"] = sender_address(peer, scope["headers"], self._settings.trusted_proxies)
         page_allowed = self._origins.allowed(raw_path, headers, guarded=False) is not None
+        began = time.monotonic()
         caller = await self._guard.admit(scope["method"], path, headers, peer, page_allowed=page_allowed)
+        scope["hone.waited_s"] = time.monotonic() - began
         run = combine_addresses(named, caller.run, headers, caller.whose)
         if run.address.purpose in ("val", "eval"):
             caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")

@@ -48,7 +48,8 @@ class MovedAlias:
 
 
 async def own_trajectory_id(hone: HoneActions, caller: Caller, named: str, group: str | None = None) -> str:
-    """Return the internal id of a trajectory that the caller may change. Raises NotFound, Forbidden."""
+    """Return the internal id of a trajectory that the caller may change. Raises NotFound, Forbidden, StoreError."""
+    await hone.recorder.require_caught_up()
     trajectory_id = await find_trajectory(hone.project, named, group)
     if caller.run is not None and trajectory_id != await trajectory_id_at(hone, caller.run):
         raise Forbidden(f"this key belongs to the trajectory {caller.run}, not to {named[:200]}.")
@@ -75,7 +76,8 @@ async def require_own_group(project: Project, caller: Caller, group_id: str) -> 
 
 
 async def trajectory_id_at(hone: HoneActions, run: NamedTrajectory) -> str:
-    """Return the internal id of the trajectory at an address. Raises NotFound."""
+    """Return the internal id of the trajectory at an address. Raises NotFound, StoreError."""
+    await hone.recorder.require_caught_up()
     return await find_trajectory(hone.project, str(run.trajectory), run.group or "")
 
 

@@ -71,13 +71,7 @@ class Attributor:
         """
         await self._recorder.prepare(self._project_id, request)
         attribution = await self._attribute(target, stated, request, hints)
-        if hints.sub_agent:
-            attribution = replace(attribution, turn_kind=CallKind.SUB)
         ref = attribution.trajectory
-        whose = stated.address.whose
-        traces = [str(hint) for hint in (*hints.of(HintKind.SPAN), *hints.of(HintKind.TRACE))]
-        if traces and whose.owns(ref.made_by):
-            self._recorder.find.note_traces(self._project_id, traces, ref.id, whose)
         if target is None:
             return AttributedCall(attribution, None)
         try:
@@ -89,13 +83,63 @@ class Attributor:
             self._recorder.repinned(ref.id, route.version.id)
         return AttributedCall(attribution, route)
 
+    def remembered(self, stated: StatedAddress, request: RecordedRequest) -> tuple[TrajectoryRef, bool] | None:
+        """Return the trajectory that is known without the store, and whether the caller named it.
+
+        Raises Forbidden for the address of another key's trajectory.
+        """
+        try:
+            return self._recorder.find.remembered(self._project_id, stated.address, request.messages)
+        except NotOwner as e:
+            raise Forbidden(str(e)) from e
+
+    async def attribute_later(
+        self,
+        target: Target | None,
+        stated: StatedAddress,
+        request: RecordedRequest,
+        hints: AttributionHints,
+        answered_by: str | None,
+    ) -> Attribution:
+        """Attribute a call that was answered, by the version with this id, while the store was away.
+
+        A call that named another key's trajectory gets one of its own, and is ambiguous. Raises StoreError.
+        """
+        try:
+            return await self._attribute(target, stated, request, hints, answered_by)
+        except Forbidden:
+            ref = self._recorder.new_trajectory(replace(stated.address, trajectory=None, group=None), answered_by)
+            return Attribution(stated.source or "none", Confidence.AMBIGUOUS, ref)
+
     async def _attribute(
-        self, target: Target | None, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints
+        self,
+        target: Target | None,
+        stated: StatedAddress,
+        request: RecordedRequest,
+        hints: AttributionHints,
+        answered_by: str | None = None,
+    ) -> Attribution:
+        attribution = await self._by_evidence(target, stated, request, hints, answered_by)
+        if hints.sub_agent:
+            attribution = replace(attribution, turn_kind=CallKind.SUB)
+        ref, whose = attribution.trajectory, stated.address.whose
+        traces = [str(hint) for hint in (*hints.of(HintKind.SPAN), *hints.of(HintKind.TRACE))]
+        if traces and whose.owns(ref.made_by):
+            self._recorder.find.note_traces(self._project_id, traces, ref.id, whose)
+        return attribution
+
+    async def _by_evidence(
+        self,
+        target: Target | None,
+        stated: StatedAddress,
+        request: RecordedRequest,
+        hints: AttributionHints,
+        answered_by: str | None,
     ) -> Attribution:
         address = stated.address
         previous = await self._answered(request, address.whose)
         if address.trajectory is not None and stated.source is not None:
-            ref = await self._at(target, stated, request)
+            ref = await self._at(target, stated, request, answered_by)
             if previous is not None and previous[1].id == ref.id:
                 return Attribution(stated.source, Confidence.STATED, ref, previous[0])
             parent = await self._recorder.find.parent_in(ref, request.messages)
@@ -104,9 +148,10 @@ class Attributor:
         if resolution.trajectory is not None:
             return Attribution(resolution.source, resolution.confidence, resolution.trajectory, resolution.parent)
         if address.group is not None and stated.source is not None:
-            ref = await self._at(target, stated, request, session)
+            ref = await self._at(target, stated, request, answered_by, session)
             return Attribution(stated.source, Confidence.STATED, ref)
-        ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random()), address), session)
+        offered = answered_by or self._offer(target, str(random.random()), address)
+        ref = self._recorder.new_trajectory(address, offered, session)
         # An ambiguous call gets a trajectory of its own, and keeps its confidence.
         source, confidence = (
             (resolution.source, resolution.confidence) if resolution.source != "none" else ("new", Confidence.NEW)
@@ -186,15 +231,23 @@ class Attributor:
         )
 
     async def _at(
-        self, target: Target | None, stated: StatedAddress, request: RecordedRequest, session: str | None = None
+        self,
+        target: Target | None,
+        stated: StatedAddress,
+        request: RecordedRequest,
+        answered_by: str | None,
+        session: str | None = None,
     ) -> TrajectoryRef:
         address = stated.address
         named = target.version.id if target is not None and target.version is not None else None
         # a version that one caller names is no pin of the group, whose other members ask for the alias
-        offered = self._offer(target, address.group or address.trajectory or "", address) if named is None else None
+        offered = None
+        if named is None:
+            offered = answered_by or self._offer(target, address.group or address.trajectory or "", address)
+        own = named or answered_by
         try:
             return await self._recorder.trajectory_at(
-                self._project_id, _alias_id(target), address, request, offered, session, own_version=named
+                self._project_id, _alias_id(target), address, request, offered, session, own_version=own
             )
         except NotOwner as e:
             raise Forbidden(str(e)) from e

@@ -148,6 +148,7 @@ class ResponseCalls(CallHandler):
         reading = await read_beside_loop(len(body), lambda: self._responses.read(body, headers, self._rules))
         if reading.refers_to:
             try:
+                await self._recorder.require_caught_up()  # the earlier response may wait to be recorded
                 earlier = await self._history.earlier(reading.refers_to, reading.previous, caller.whose)
             except StoreError as e:
                 raise Unavailable(f"the earlier response cannot be read now: {e}") from e

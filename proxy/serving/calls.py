@@ -4,8 +4,9 @@ Owns: that order. Read the request, attribute it, send it to the model, commit t
 that the answer is finished. Refuses: formats (the dialects), which trajectory a call belongs to
 (`proxy.attribution.attributor`), sending and streaming (`proxy.serving.model_requests`), what is written (`recorder`).
 
-Recording never breaks a call: if the store fails, the call is served anyway (unless `recorder.on_failure = "refuse"`),
-counted, and an alarm is logged.
+Recording never breaks a call. While the store is away, a call is served, and attributed and recorded when the store is
+back (`recorder.capture.backlog`). A call that cannot be recorded is counted, an alarm is logged, and it is served all
+the same. With `recorder.on_failure = "refuse"`, both are refused instead.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from proxy.errors import (
 from proxy.http.asgi import DisconnectWatch, RawHeaders, Receive, Scope, Send, read_body, respond
 from proxy.serving.body_reading import dialect_rules, read_beside_loop
 from proxy.serving.model_requests import ModelRequester, no_engine_error, unknown_model_error
-from proxy.serving.running_call import RunningCall, ServingParts
+from proxy.serving.running_call import DeferredAttribution, RunningCall, ServingParts
 from proxy.versions.routing import Target
 from recorder.base.rate_limited_log import RateLimitedLog
-from recorder.errors import StoreError
+from recorder.errors import RolledBack, StoreError
+from recorder.messages.calls import RecordedCall
 from recorder.states import CallState, Purpose
 
 log = logging.getLogger(__name__)
@@ -95,7 +97,8 @@ class CallHandler:
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
         stated, client = scope["hone.stated"], client_of(headers)
-        return RunningCall(caller, stated, reading, target, reading.answer(), hints, provider, client)
+        waited_s: float = scope["hone.waited_s"]
+        return RunningCall(caller, stated, reading, target, reading.answer(), hints, provider, client, waited_s)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> CallReader:
         return await read_beside_loop(len(body), lambda: self._dialect.read(body, headers, self._rules))
@@ -113,9 +116,14 @@ class CallHandler:
 
     async def _place(self, call: RunningCall) -> None:
         """Find the call's trajectory and its engine; without the store it gets an engine only."""
+        began = time.monotonic()
+        may_defer = not self._refuse
         try:
             self._conversations.recognise(call.stated.address, call.reading)
-            async with asyncio.timeout(self._commit_timeout_s):
+            # a store that is known to be away is not waited for: what needs no I/O ends before the limit
+            left_s = 0 if may_defer and self._recorder.is_away() else self._commit_timeout_s - call.waited_s
+            async with asyncio.timeout(left_s):
+                await self._recorder.caught_up()
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request, call.hints)
             call.attribution, call.route = placed.attribution, placed.route
             if placed.no_route is not None:
@@ -125,16 +133,20 @@ class CallHandler:
         except CallerError:
             raise
         except Exception as e:  # a fault in recording must not reach the agent
-            refused = self._alarm(call, "attribution", e)
-            if refused is not None:
-                raise refused from e
+            if may_defer and isinstance(e, RolledBack | TimeoutError):
+                known, named = self._attributor.remembered(call.stated, call.reading.request) or (None, False)
+                call.deferred = DeferredAttribution(known, named)
+                call.waited_s += time.monotonic() - began
+            else:
+                refused = self._alarm(call, "attribution", e)
+                if refused is not None:
+                    raise refused from e
             if call.target is not None:
                 self._requester.find_engine(call)
 
     def _override(self, call: RunningCall) -> None:
         """Replace the sampling values of a call that may be trained on by the alias's values."""
-        attribution = call.attribution
-        if call.target is None or attribution is None or attribution.trajectory.purpose is not Purpose.TRAIN:
+        if call.target is None or call.purpose is not Purpose.TRAIN:
             return
         if values := self._overrides.get(call.target.alias.name):
             call.reading.override(values)
@@ -174,24 +186,38 @@ class CallHandler:
 
     async def _record(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> CallerError | None:
         """Commit the call, or stop waiting for it. Returns the client's error if unrecorded calls are refused."""
-        if call.attribution is None:
+        if call.attribution is None and call.deferred is None:
             return None
         turn = call.turn(self._project_id, state, sampled)
         began = time.perf_counter()
-        committing = asyncio.ensure_future(self._recorder.commit(turn))
+        committing = asyncio.ensure_future(self._commit(call, turn))
         try:
-            async with asyncio.timeout(self._commit_timeout_s):
+            async with asyncio.timeout(self._commit_timeout_s - call.waited_s):
                 await asyncio.shield(committing)
         except TimeoutError as e:
             self._metrics.late()
             self._late.add(committing)
             committing.add_done_callback(partial(self._after_all, call))
-            return self._refusal(e)
+            refused = self._refusal(e)
+            if refused is None:
+                self._conversations.note(call.stated.address, call.reading, sampled)
+                if call.deferred is None:
+                    self._recorder.answered_early(committing)
+            return refused
         except Exception as e:  # noqa: BLE001 - a fault in recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
+
+    async def _commit(self, call: RunningCall, turn: RecordedCall) -> None:
+        if call.deferred is None:
+            await self._recorder.commit(turn)
+            return
+        attribute = partial(
+            self._attributor.attribute_later, call.target, call.stated, turn.request, call.hints, turn.version_id
+        )
+        await self._recorder.commit_later(turn, attribute)
 
     def _after_all(self, call: RunningCall, committing: asyncio.Future[None]) -> None:
         """Handle the end of a late commit: only a failed one counts as an unrecorded call."""

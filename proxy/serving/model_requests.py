@@ -138,7 +138,7 @@ class ModelRequester:
         Unavailable.
         """
         assert call.target is not None
-        pinned = call.attribution.trajectory.version_id if call.attribution is not None else None
+        pinned = call.trajectory.version_id if call.trajectory is not None else None
         try:
             return self._versions.route(call.target.alias, pinned, call.target.version)
         except NoReplica as e:
@@ -152,7 +152,7 @@ class ModelRequester:
         """
         if call.target is None or call.target.version is not None or not self._takes_providers or call.streaming:
             raise why
-        measured = call.attribution is not None and call.attribution.trajectory.purpose in (Purpose.VAL, Purpose.EVAL)
+        measured = call.purpose in (Purpose.VAL, Purpose.EVAL)
         provider = self._providers.in_place_of(call.target.alias.name)
         if provider is None or measured or (isinstance(why, CallerError) and why.status < 500):
             raise why

@@ -31,15 +31,25 @@ from recorder.messages.calls import (
     DROPPED_ITEMS,
     DROPPED_TOOLS,
     ENGINE,
+    UNATTRIBUTED,
     Attribution,
     RecordedCall,
     RecordedRequest,
+    TrajectoryRef,
 )
 from recorder.settings import RecorderSettings
-from recorder.states import CallState
+from recorder.states import CallState, Purpose
 
 PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: features that the engine did not enforce
 REPLACED: Final = "sampling_override"  # … and the sampling values that replaced the client's
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredAttribution:
+    """Why a call has no attribution yet: the store is away, and says later which trajectory it belongs to."""
+
+    known: TrajectoryRef | None  # the trajectory that is known without the store, whose version serves the call
+    named: bool  # the caller named that trajectory
 
 
 @dataclass(slots=True)
@@ -54,9 +64,11 @@ class RunningCall:
     hints: AttributionHints
     provider: Provider | None = None  # asked instead of an engine
     client: str | None = None  # the product that its User-Agent names
+    waited_s: float = 0.0  # how long it has waited for the store
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
-    attribution: Attribution | None = None  # None: it cannot be recorded
+    attribution: Attribution | None = None  # None: it cannot be recorded, or not yet
+    deferred: DeferredAttribution | None = None  # set if it is attributed after its end
     route: Route | None = None
     continued: ContinuedPrompt | None = None  # None: token continuity is off
     http_status: int | None = None
@@ -68,11 +80,27 @@ class RunningCall:
     provided: dict[str, Any] = field(default_factory=dict)  # what is recorded about the provider
     first_token_at: float | None = None
 
+    @property
+    def trajectory(self) -> TrajectoryRef | None:
+        """Its trajectory, as far as it is known."""
+        if self.attribution is not None:
+            return self.attribution.trajectory
+        return self.deferred.known if self.deferred is not None else None
+
+    @property
+    def purpose(self) -> Purpose | None:
+        """The purpose of its trajectory; None if it is not recorded."""
+        if self.attribution is None and self.deferred is None:
+            return None
+        return self.trajectory.purpose if self.trajectory is not None else self.stated.address.purpose
+
     def headers(self) -> RawHeaders:
         """Return the `x-hone-*` headers of the answer."""
         raw = [(b"x-hone-call", self.id.encode())]
         if self.attribution is not None:
             raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
+        elif (known := self.trajectory) is not None and self.deferred is not None and self.deferred.named:
+            raw.append((b"x-hone-trajectory", known.id.encode()))
         if self.route is not None:
             raw.append((b"x-hone-version", self.route.version.name.encode()))
         if self.provider is not None and self.fell_back is not None:
@@ -93,14 +121,13 @@ class RunningCall:
         return self.route.version.name if self.route is not None else "none"
 
     def turn(self, project_id: str, state: CallState, sampled: RecordableAnswer) -> RecordedCall:
-        """Return the recorded call. Only for a call with an attribution."""
-        assert self.attribution is not None
+        """Return the recorded call."""
         target, route = self.target, self.route
         return RecordedCall(
             call_id=self.id,
             project_id=project_id,
             address=self.stated.address,
-            attribution=self.attribution,
+            attribution=self.attribution or UNATTRIBUTED,
             request=self.reading.request,
             state=state,
             alias_id=target.alias.id if target is not None else None,

@@ -135,7 +135,11 @@ class HoneApp(AdmissionMiddleware):
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()
         routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
-        guard = Guard(deps.project, own_groups=deps.settings.key_groups == "own")
+        guard = Guard(
+            deps.project,
+            own_groups=deps.settings.key_groups == "own",
+            patience_s=deps.recorder_settings.commit_timeout_s,
+        )
         super().__init__(routed, guard, deps.settings, (*DIALECTS, *PASSED, *GENERATING, "/v1/models"))
         self.connections = ConnectionTable(_limits(deps.settings), _render)
 

@@ -51,6 +51,8 @@ class Batch:
     # by project, the number of deletions when the calls were prepared
     deletions: Mapping[str, int] = field(default_factory=dict)
     ending: Collection[str] = ()  # known groups whose members end in this transaction
+    # calls that were given up while their row was open: project, call, and why
+    left_open: Sequence[tuple[str, str, str]] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
         ex.many(sql.JOIN_TOOL_CALLS, joins.joined)
         ex.many(sql.TIE_TOOL_CALLS, joins.tied)
     outcome.superseded = _settle(ex, batch, outcome)
+    ex.many(sql.ERROR_OPEN_CALLS, [(why, at, call_id) for _, call_id, why in batch.left_open])
+    ex.many(sql.INSERT_UNINDEXED, [(project_id, call_id) for project_id, call_id, _ in batch.left_open])
     return outcome
 
 

@@ -18,6 +18,7 @@ from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
 from recorder.capture import rows
 from recorder.capture import statements as sql
+from recorder.capture.backlog import Attribute, Backlog
 from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajectory
 from recorder.capture.cache_updates import remember_attempt, remember_ref, remember_token_history
 from recorder.capture.lookups import recorded_calls
@@ -82,6 +83,8 @@ class Recorder:
         self._backend = backend if backend is not None else choose_backend(store, settings.durability)
         self._standing = StoreHealthMonitor(self._backend, settings.commit_timeout_s)
         self._writer = Writer(self._backend, self._standing, settings, self._memory)
+        self._standing.on_return = self._writer.wake
+        self._backlog = Backlog(self._writer, self._commit_reserved)
         self._running = OpenCalls(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
@@ -104,6 +107,7 @@ class Recorder:
     async def stop(self) -> None:
         """Commit the queue, then stop. Calls that still run stay open in the store."""
         await self._running.stop()
+        await self._backlog.stop()
         await self._writer.stop()
         await self._standing.stop()
         if self._checkpoints is not None:
@@ -248,17 +252,48 @@ class Recorder:
         while not await self._committed(turn):
             pass
 
-    async def _committed(self, turn: RecordedCall) -> bool:
+    async def _commit_reserved(self, turn: RecordedCall) -> None:
+        while not await self._committed(turn, reserved=True):
+            pass
+
+    async def commit_later(self, turn: RecordedCall, attribute: Attribute) -> None:
+        """Attribute and write an ended call that began while the store was away; its attribution is replaced.
+
+        It is written after all calls that were answered before it. Raises StoreUnavailable: at once if the writer's
+        queue is full, else if the store stays away. The caller decides how long to wait, as for `commit`.
+        """
+        await self._backlog.commit(turn, attribute)
+
+    def answered_early(self, committing: asyncio.Future[None]) -> None:
+        """Note that a client received its answer before the end of `committing`, its commit."""
+        self._backlog.follow(committing)
+
+    async def caught_up(self) -> None:
+        """Wait until every call that was answered is recorded or given up: a call may be attributed only then."""
+        await self._backlog.caught_up()
+
+    async def require_caught_up(self) -> None:
+        """As `caught_up`. Raises StoreUnavailable after `commit_timeout_s`."""
+        try:
+            async with asyncio.timeout(self.settings.commit_timeout_s):
+                await self._backlog.caught_up()
+        except TimeoutError as e:
+            raise StoreUnavailable(
+                "calls that ended are not recorded yet, because the store was away: try again in a moment"
+            ) from e
+
+    def is_away(self) -> bool:
+        """Whether the store could not be written when that was last checked (once a second)."""
+        return self._standing.away
+
+    async def _committed(self, turn: RecordedCall, *, reserved: bool = False) -> bool:
         """Write an ended call; False if something was deleted meanwhile and the call must be prepared again."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
-            self._writer.submit(job)
+            self._writer.submit(job, reserved=reserved)
         except RecorderError as e:
-            self._writer.counts.unrecorded_turns += 1
-            if isinstance(e, StoreUnavailable):
-                raise
-            raise StoreUnavailable(str(e)) from e
+            raise self._writer.give_up(turn, e) from e
         if not await _unless_stale(done):
             self._pasts.forget()
             return False
@@ -289,6 +324,7 @@ class Recorder:
         reason: str = "closed",
     ) -> None:
         """Close a trajectory after its queued calls. Does nothing if it is closed. Raises NotFound."""
+        await self.require_caught_up()
         ref = TrajectoryRef(trajectory_id, None)
         if trajectory_id not in self._memory.unwritten:
             known = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))

@@ -16,9 +16,18 @@ from recorder.capture.lookups import client_sessions, recorded_calls
 from recorder.capture.lookups.client_sessions import SessionCall
 from recorder.capture.lookups.recorded_calls import IssuedId, SimilarConversation
 from recorder.capture.open_calls import OpenCalls
+from recorder.capture.trajectories import require_owner
 from recorder.ids import new_id
 from recorder.messages import content_hashes, lineage
-from recorder.messages.calls import ANYBODY, KeyAccess, Message, ParentCall, RecordedRequest, TrajectoryRef
+from recorder.messages.calls import (
+    ANYBODY,
+    Address,
+    KeyAccess,
+    Message,
+    ParentCall,
+    RecordedRequest,
+    TrajectoryRef,
+)
 from recorder.messages.exchanges import Fit, prior_turns
 from recorder.messages.lineage import ConversationAnswer, has_answer, masked_system
 from recorder.messages.redaction import Redactor
@@ -222,6 +231,23 @@ class TrajectoryResolver:
             key = (project_id, whose.key, trace)
             known = self._memory.traces.get(key)
             self._memory.traces.put(key, trajectory_id if known in (None, trajectory_id) else "")
+
+    def remembered(
+        self, project_id: str, address: Address, messages: Sequence[Message]
+    ) -> tuple[TrajectoryRef, bool] | None:
+        """Return the trajectory that the caches know for a call, and whether the caller named it. No I/O.
+
+        It is the one at the call's address, else that of the tool-call ids in its history. Raises NotOwner if the
+        address belongs to another key.
+        """
+        if address.trajectory is not None:
+            at = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
+            return (require_owner(at, address), True) if at is not None else None
+        ids = map(content_hashes.issued_id_key, lineage.issued_tool_call_ids(self._redaction.messages(messages)))
+        issued = [found for id_ in ids if (found := self._memory.issued.get((project_id, id_))) is not None]
+        homes = {home for _, home, made_by in issued if address.whose.owns(made_by)}
+        known = self._memory.refs.get(homes.pop()) if len(homes) == 1 else None
+        return (known[1], False) if known is not None else None
 
     async def parent_in(self, trajectory: TrajectoryRef, messages: Sequence[Message]) -> ParentCall | None:
         """Return the sampled choice of `trajectory` that a conversation continues. No I/O if this process wrote it."""

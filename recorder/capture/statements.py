@@ -99,6 +99,16 @@ TIE_TOOL_CALLS: Final = Statement(
 INSERT_GROUPS: Final = insert_into(groups)
 INSERT_TRAJECTORIES: Final = insert_into(trajectories)
 
+# Its end could not be written.
+ERROR_OPEN_CALLS: Final = Statement(
+    update(calls)
+    .ordered_values(
+        (calls.c.state, literal_column("'errored'")),
+        (calls.c.error, bindparam("why", type_=Text)),
+        (calls.c.finished_at, bindparam("at")),
+    )
+    .where(calls.c.id == bindparam("call"), equals_literal(calls.c.state, "open"))
+)
 # The ended call replaces the row that was written while it was open. The sweep may have marked it as lost meanwhile.
 DELETE_OPEN_CALLS: Final = Statement(
     delete(calls).where(

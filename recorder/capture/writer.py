@@ -26,7 +26,7 @@ from recorder.capture.lookups.recorded_calls import block_hashes_of
 from recorder.capture.rows import PreparedCall
 from recorder.capture.trajectories import RequestedTrajectory
 from recorder.errors import RolledBack, StalePreparation, StoreUnavailable
-from recorder.messages.calls import ParentCall, TrajectoryRef
+from recorder.messages.calls import ParentCall, RecordedCall, TrajectoryRef
 from recorder.queue.groups.closure import TrajectoryEnd, close_trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
@@ -121,6 +121,8 @@ class Writer:
         self._stopping = False
         self._shown: set[str] = set()  # calls that were written as open
         self._ended: set[str] = set()  # ended calls in the queue
+        # calls with an open row that were given up: project, call, and why
+        self._left_open: dict[str, tuple[str, str, str]] = {}
         self._failing, self._lost = RateLimitedLog(log), RateLimitedLog(log)
         self.counts = WriterCounts()
 
@@ -135,15 +137,15 @@ class Writer:
         if self._task is not None:
             await self._task
 
-    def submit(self, job: Job) -> None:
-        """Queue a job. Raises StoreUnavailable at once if the queue is full or the writer is not running."""
+    def submit(self, job: Job, *, reserved: bool = False) -> None:
+        """Queue a job. Raises at once: StoreUnavailable if the writer is not running, RolledBack if the queue is full.
+
+        `reserved`: the job's room was reserved.
+        """
         if self._task is None or self._task.done() or self._stopping:
             raise StoreUnavailable("the recorder's writer is not running: the call is not recorded")
-        if self.counts.queued_bytes + job.size_bytes > self._settings.queue_bytes:
-            raise StoreUnavailable(
-                f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
-                f"{self._settings.queue_bytes}): the store commits too slowly. Check its disk and what locks it."
-            )
+        if not reserved:
+            self._require_room(job.size_bytes)
         self._queue.append(job)
         self.counts.queued_bytes += job.size_bytes
         if isinstance(job, CallJob):
@@ -152,6 +154,44 @@ class Writer:
                 self._ended.add(job.prepared.call_id)
         self._wake.set()
 
+    def reserve(self, turn: RecordedCall, size_bytes: int) -> None:
+        """Count an ended call that cannot be queued yet. Raises RolledBack if the queue is full."""
+        try:
+            self._require_room(size_bytes)
+        except RolledBack as e:
+            self.give_up(turn, e)
+            raise
+        self.counts.queued_turns += 1
+        self.counts.queued_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """End a reservation."""
+        self.counts.queued_turns -= 1
+        self.counts.queued_bytes -= size_bytes
+
+    def give_up(self, turn: RecordedCall | PreparedCall, error: Exception) -> StoreUnavailable:
+        """Count and log an ended call that is not recorded, and return the error for its caller.
+
+        If its row is open, it becomes errored with the next commit.
+        """
+        self.counts.unrecorded_turns += 1
+        self._lost(logging.ERROR, "call %s of project %s is not recorded: %s", turn.call_id, turn.project_id, error)
+        if turn.call_id in self._shown:
+            why = f"the call ended, and its end could not be recorded: {error}"
+            self._left_open[turn.call_id] = (turn.project_id, turn.call_id, why)
+        return as_unavailable(error)
+
+    def wake(self) -> None:
+        """Note that the store is back: calls that were given up meanwhile do not stay open."""
+        self._wake.set()
+
+    def _require_room(self, size_bytes: int) -> None:
+        if self.counts.queued_bytes + size_bytes > self._settings.queue_bytes:
+            raise RolledBack(
+                f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
+                f"{self._settings.queue_bytes}): the store commits too slowly. Check its disk and what locks it."
+            )
+
     async def _run(self) -> None:
         while not (self._stopping and not self._queue):
             await self._wake.wait()
@@ -159,6 +199,8 @@ class Writer:
             await asyncio.sleep(0)  # calls that end in the same iteration of the event loop are committed together
             while self._queue:
                 await self._write(self._take())
+            if self._left_open and self._standing.why() is None:
+                await self._write([])
 
     def _take(self) -> list[Job]:
         jobs: list[Job] = []
@@ -198,12 +240,16 @@ class Writer:
         SQLite has one writer at a time. On PostgreSQL two proxies may both find nothing; then a unique index rejects
         the second one. A row that is invalid by itself, such as one whose id exists, would be rejected again.
         """
-        for left in reversed(range(RACES)):
+        left = RACES
+        while True:
             try:
                 await self._commit(transaction)
             except IntegrityError as e:
+                left -= 1
                 if not left or refused_table(e) not in _FOUND_BEFORE_MADE:
                     raise
+            except _WaitEnded:
+                pass  # tried again without those trajectories
             else:
                 return
 
@@ -227,20 +273,17 @@ class Writer:
         if isinstance(job, CallJob):
             turn = job.prepared
             self._ended.discard(turn.call_id)
-            self.counts.unrecorded_turns += turn.state is not CallState.OPEN
-            message = "call %s of project %s is not recorded: %s"
-            self._lost(logging.ERROR, message, turn.call_id, turn.project_id, error)
-        if job.done is None or job.done.done():
-            return
-        if not isinstance(error, StoreUnavailable):
-            cause = error
-            error = StoreUnavailable(f"the store refused a write: {type(cause).__name__}: {cause}")
-            error.__cause__ = cause
-        job.done.set_exception(error)
+            if turn.state is not CallState.OPEN:
+                error = self.give_up(turn, error)
+            else:
+                message = "call %s of project %s is not recorded as open: %s"
+                self._lost(logging.ERROR, message, turn.call_id, turn.project_id, error)
+        if job.done is not None and not job.done.done():
+            job.done.set_exception(as_unavailable(error))
 
     async def _commit(self, transaction: _Transaction) -> None:
         turns = [j for j in transaction.jobs if isinstance(j, CallJob) and not self._overtaken(j)]
-        places = [j for j in transaction.jobs if isinstance(j, TrajectoryJob)]
+        places = [j for j in transaction.jobs if isinstance(j, TrajectoryJob) and not j.done.cancelled()]
         closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
         tools = [j for j in transaction.jobs if isinstance(j, ToolJob)]
         hashes = await self._parent_hashes(turns)
@@ -255,10 +298,13 @@ class Writer:
             tool_calls=[(j.row, j.trajectory_id) for j in tools],
             deletions={j.prepared.project_id: j.prepared.deletions for j in turns},
             ending=self._ending(turns, closing),
+            left_open=tuple(self._left_open.values()),
         )
 
         def work(ex: Executor) -> BatchOutcome:
             transaction.began = True
+            if any(j.done.cancelled() for j in places):
+                raise _WaitEnded
             return batches.write_batch(ex, batch)
 
         async def close(conn: AsyncConnection, outcome: BatchOutcome) -> None:
@@ -274,6 +320,9 @@ class Writer:
         remember_batch(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
+        for _, call_id, _ in batch.left_open:
+            self._shown.discard(call_id)
+            self._left_open.pop(call_id, None)
         self._answer(turns, places, closing, outcome)
         for tool in tools:
             _resolve(tool.done)
@@ -365,6 +414,19 @@ def _ends(prepared: PreparedCall) -> bool:
 def _resolve(done: asyncio.Future[None] | None) -> None:
     if done is not None and not done.done():  # its caller may have stopped waiting
         done.set_result(None)
+
+
+def as_unavailable(error: Exception) -> StoreUnavailable:
+    """Return the error of a write for its caller."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    refused = StoreUnavailable(f"the store refused a write: {type(error).__name__}: {error}")
+    refused.__cause__ = error
+    return refused
+
+
+class _WaitEnded(Exception):
+    """Nobody waits for a trajectory of the batch any more: its call is attributed later, with what is known then."""
 
 
 class _Transaction:

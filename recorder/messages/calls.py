@@ -127,6 +127,9 @@ class Attribution:
     turn_kind: CallKind | None = None  # the kind that a hint states, if any
 
 
+UNATTRIBUTED: Final = Attribution("none", Confidence.NEW, TrajectoryRef("", None))  # until the store is back
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
     """The part of a call that is known before the engine answers."""

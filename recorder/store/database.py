@@ -212,7 +212,8 @@ class Store:
             return TooSlow(f"a {what} of the store was cancelled after {self._limit_s:g} s")
         if self.is_sqlite:
             said = error.orig if isinstance(error, exc.OperationalError) else error
-            return StoreUnavailable(f"the store {mask_store_url(self.url)} refused a {what}: {said}")
+            refused = RolledBack if sqlite.is_passing(said) else StoreUnavailable
+            return refused(f"the store {mask_store_url(self.url)} refused a {what}: {said}")
         from recorder.store import postgres
 
         why = postgres.unavailability(error)

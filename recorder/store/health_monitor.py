@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -45,6 +45,8 @@ class StoreHealthMonitor:
         self._alarm = RateLimitedLog(log)
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self.away = False  # it was failing at the last look, and nothing was committed since
+        self.on_return: Callable[[], None] = lambda: None  # called when it works again
         self.alarms = 0  # how often it was found failing
 
     def start(self) -> None:
@@ -79,7 +81,7 @@ class StoreHealthMonitor:
             self._failed = str(e)
             raise
         else:
-            self._failed = None
+            self._failed, self.away = None, False
         finally:
             self._writing_since = None
             self._one.release()
@@ -95,12 +97,14 @@ class StoreHealthMonitor:
 
     def _look(self) -> None:
         why = self.why()
+        self.away = why is not None
         if why is not None and self._told is None:
             self.alarms += 1
         if why is not None:
             self._alarm(logging.ERROR, "NOTHING CAN BE RECORDED: %s", why)
         elif self._told is not None:
             log.warning("calls are recorded again")
+            self.on_return()
         self._told = why
 
     async def _ask_again(self) -> None:

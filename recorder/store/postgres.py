@@ -124,6 +124,12 @@ def create_engine(
         if (patience := record.info.get(_PATIENCE)) is not None:
             patience.answered()
 
+    @listens_for(made.sync_engine, "invalidate")
+    def _cut(connection: Any, record: Any, error: BaseException | None) -> None:
+        # SQLAlchemy would wait 2 s for a polite end, although the task was cancelled because it may not wait longer
+        if isinstance(error, asyncio.CancelledError):
+            record.driver_connection.terminate()
+
     @listens_for(made.sync_engine, "commit")
     @listens_for(made.sync_engine, "rollback")
     def _ending(connection: Connection) -> None:

@@ -44,6 +44,14 @@ async def finish(awaitable: Awaitable[R]) -> R:
         raise
 
 
+_PASSING: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+
+def is_passing(error: object) -> bool:
+    """Whether an error rolled the transaction back and may pass: a lock, or a disk that is full or fails."""
+    return getattr(error, "sqlite_errorcode", -1) & 0xFF in _PASSING
+
+
 _CHUNK: Final = 64  # rows, as in `aiosqlite.connect`: no code here reads a cursor row by row
 
 

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import RolledBack, StoreError, StoreUnavailable
 from recorder.store.database import BUSY_TIMEOUT_S, Store
 from recorder.store.sql import is_committed, transaction_id
-from recorder.store.sqlite import existing_file_uri, file_identity, finish
+from recorder.store.sqlite import existing_file_uri, file_identity, finish, is_passing
 from recorder.store.statement import Statement
 
 R = TypeVar("R")
@@ -204,11 +204,16 @@ async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
 
 
 class SqliteBackend:
-    """A SQLite file, with two separate connections: one that writes and one that reads."""
+    """A SQLite file, with two separate connections: one that writes and one that reads.
 
-    def __init__(self, store: Store, durability: Literal["process", "power"]) -> None:
+    A write that a full disk or another program's lock refused is repeated for `patience_s`.
+    """
+
+    def __init__(self, store: Store, durability: Literal["process", "power"], patience_s: float = PATIENCE_S) -> None:
         assert store.url.database is not None
-        self._through_store = StoreBackend(store)
+        self._through_store = StoreBackend(store, patience_s=0.0)
+        self._patience_s = patience_s
+        self._refused: str | None = None  # why the latest write was refused, if it is repeated
         self._path = store.url.database
         self._durability = durability
         self._writer: sqlite3.Connection | None = None
@@ -244,6 +249,21 @@ class SqliteBackend:
         large: bool = False,
     ) -> R:
         """Call `work` in one transaction; if there is a `then`, which needs SQLAlchemy, through the store."""
+
+        async def writing() -> R:
+            try:
+                result = await self._write(work, then)
+            except RolledBack as e:
+                self._refused = str(e)
+                raise
+            self._refused = None
+            return result
+
+        return await _again(writing, self._patience_s)
+
+    async def _write(
+        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None
+    ) -> R:
         if then is not None:
             self._require_there()
             return await self._through_store.write(work, then)
@@ -265,16 +285,18 @@ class SqliteBackend:
         try:
             return work(_DirectExecutor(self._reader))
         except sqlite3.OperationalError as e:
-            raise StoreUnavailable(f"the store {self._path} refused a read: {e}") from e
+            raise self._refusal(e, "read") from e
 
     def trouble(self) -> str | None:
-        """Return the problem if the file is no longer the one that was opened or its disk is full, else None."""
+        """Return the problem if the file is no longer the one that was opened, its disk is full, or a refused write is
+        repeated; else None.
+        """
         if self._gone():
             return self._lost()
         disk = os.statvfs(self._path)
         if disk.f_bavail * disk.f_frsize < FULL_BYTES:
             return f"the disk of {self._path} is full"
-        return None
+        return self._refused
 
     def _require_there(self) -> None:
         if self._gone():
@@ -309,7 +331,7 @@ class SqliteBackend:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as e:
                 if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise StoreUnavailable(f"the store {self._path} refused a write: {e}") from e
+                    raise self._refusal(e) from e
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
@@ -321,7 +343,7 @@ class SqliteBackend:
             connection.execute("COMMIT")
         except sqlite3.OperationalError as e:
             self._roll_back(connection)
-            raise StoreUnavailable(f"the store {self._path} refused a write: {e}") from e
+            raise self._refusal(e) from e
         except BaseException:
             self._roll_back(connection)
             raise
@@ -329,6 +351,10 @@ class SqliteBackend:
         if ended - began > SLOW_S:
             self._slow_until = ended + SLOW_FOR_S
         return result
+
+    def _refusal(self, error: sqlite3.OperationalError, what: str = "write") -> StoreUnavailable:
+        kind = RolledBack if is_passing(error) else StoreUnavailable
+        return kind(f"the store {self._path} refused a {what}: {error}")
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture.recorder import Recorder
-from recorder.errors import StoreUnavailable
+from recorder.errors import RolledBack
 from recorder.messages.calls import Address
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
@@ -109,13 +109,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-async def test_a_full_disk_refuses_turns_until_it_has_room(
-    small_disk: Path | None, tmp_path: Path, empty_database: Path
+@pytest.mark.parametrize("stays", [True, False])
+async def test_turns_of_a_full_disk_wait_for_room_and_are_refused_where_it_stays_full(
+    small_disk: Path | None, tmp_path: Path, empty_database: Path, stays: bool
 ) -> None:
     folder = small_disk or tmp_path
     shutil.copy(empty_database, folder / "hone.db")
     store = await open_store(folder, RecorderSettings(), migrate=False)
-    recorder = Recorder(store, RecorderSettings())
+    recorder = Recorder(store, RecorderSettings(), SqliteBackend(store, "process", patience_s=0.2 if stays else 20.0))
     await recorder.start()
     talk = Talk(recorder)
     at = Address(trajectory="run")
@@ -123,14 +124,22 @@ async def test_a_full_disk_refuses_turns_until_it_has_room(
     before = await talk.call([user("?")], "before", at)
     with full_disk(folder) if small_disk else no_larger_files(folder):
         refused = await talk.attributed([user("?"), assistant("before"), large], [choice(assistant("during"))], at)
-        for number in range(3):
-            with pytest.raises(StoreUnavailable):
-                await recorder.commit(replace(refused, call_id=f"call_refused_{number}"))
-    assert recorder.stats().unrecorded_turns == 3
+        during = [replace(refused, call_id=f"call_during_{number}") for number in range(3)]
+        waiting = [asyncio.ensure_future(recorder.commit(call)) for call in during]
+        if stays:
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(result) for result in results] == [RolledBack] * 3
+        else:
+            await asyncio.sleep(0.3)
+            assert not any(one.done() for one in waiting)
+    if not stays:
+        await asyncio.gather(*waiting)
+    assert recorder.stats().unrecorded_turns == (3 if stays else 0)
     after = await talk.call([user("?"), assistant("before"), large], "after", at)
     await recorder.stop()
     view = await transcripts.load_trajectory(store, before.attribution.trajectory.id, with_tokens=True)
-    assert [c.id for c in view.calls] == [before.call_id, after.call_id]
+    kept = [] if stays else [call.call_id for call in during]
+    assert [c.id for c in view.calls] == [before.call_id, *kept, after.call_id]
     assert view.answer == "after"
     await store.close()
 
