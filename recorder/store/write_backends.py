@@ -252,7 +252,7 @@ class SqliteBackend:
 
         async def writing() -> R:
             try:
-                result = await self._write(work, then)
+                result = await self._write(work, then, large=large)
             except RolledBack as e:
                 self._refused = str(e)
                 raise
@@ -262,7 +262,11 @@ class SqliteBackend:
         return await _again(writing, self._patience_s)
 
     async def _write(
-        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None
+        self,
+        work: Callable[[Executor], R],
+        then: Callable[[AsyncConnection, R], Awaitable[None]] | None,
+        *,
+        large: bool,
     ) -> R:
         if then is not None:
             self._require_there()
