@@ -16,7 +16,7 @@ from benchmarks.load import Answers
 
 MODEL = "bench"
 SYSTEM = "You answer questions about orders. " * 40
-USER = "Where is my order 4821? " * 20
+USER = f"Where is my order {load.NUMBER.decode()}? " * 20
 TEXT = " order" * load.SAMPLED
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import sys
@@ -26,11 +27,12 @@ REQUEST = orjson.dumps(
         "model": "bench",
         "messages": [
             {"role": "system", "content": "You answer questions about orders. " * 40},
-            {"role": "user", "content": "Where is my order 4821? " * 20},
+            {"role": "user", "content": "Where is my order 00004821? " * 20},
         ],
         "temperature": 1.0,
     }
 )
+NUMBER = b"00004821"  # in a body: each request has another one, of the same length
 STREAM_REQUEST = REQUEST[:-1] + b',"stream":true}'
 SAMPLED = 24  # tokens of a plain answer
 STREAMED = 200  # events of a streamed one
@@ -183,8 +185,11 @@ def run_upstream(port: int, answers: dict[str, Answers] | None = None) -> None:
     uvloop.run(main())
 
 
+_numbers = itertools.count(1)  # of all requests of this process
+
+
 class _Client(asyncio.Protocol):
-    """One keep-alive connection that repeats the request as soon as the answer is complete."""
+    """One keep-alive connection that sends the next request as soon as the answer is complete."""
 
     def __init__(self, request: bytes, until: float, latencies_s: list[float], failures: list[bytes]) -> None:
         self._request = request
@@ -204,7 +209,7 @@ class _Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self._started = time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(self._request.replace(NUMBER, b"%08d" % next(_numbers), 1))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -255,7 +260,10 @@ class Load:
 
 
 def drive(port: int, path: str, body: bytes, connections: int, seconds: float) -> Load:
-    """Send `body` to 127.0.0.1:`port` from `connections` keep-alive connections for `seconds`."""
+    """Send `body` to 127.0.0.1:`port` from `connections` keep-alive connections for `seconds`.
+
+    Each request has another number in place of `NUMBER`: no conversation is a repetition of another.
+    """
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
     request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 

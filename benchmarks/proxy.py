@@ -3,8 +3,8 @@
 Every wire format, streaming and not, before one static upstream: direct, through Hone, through LiteLLM's proxy and
 through vllm-router (Rust, records nothing), each with one worker. Because other work on a machine changes the figures,
 the four alternate round by round, and medians over the rounds are reported with their spread. "Added" is the difference
-to the bare upstream in the same round, on one connection. Fails if a call through Hone is missing from the store
-afterwards.
+to the bare upstream in the same round, on one connection. Every request asks something else, and Hone's caches are full
+from the beginning, as they are after days. Fails if a call through Hone is missing from the store afterwards.
 
     python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--workers 1] [--no-rivals] [--save]
 
@@ -27,7 +27,7 @@ import orjson
 import psutil
 import uvloop
 
-from benchmarks import load, rivals
+from benchmarks import full_caches, load, rivals
 from benchmarks.formats import Format, formats, upstream_answers
 from proxy.dialects import DIALECTS
 from recorder.store.database import Project
@@ -73,6 +73,7 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
         app = create_app(
             AppParts(Project(store, "default"), settings, recording, recorder, versions, pages_store=pages_store)
         )
+        full_caches.fill()
         await serve(app, listen("127.0.0.1", port, shared=shared))
 
     uvloop.run(main())

@@ -2,9 +2,10 @@
 
 `hone up` runs completely: a real vLLM with the demo's tiny model, the proxy, the judge before a scripted judge model,
 the learner with the real trainer. Agents with tools ask the demo's questions, wave after wave, while the proxy is
-ready. Every few seconds one of the four programs is killed with `kill -9` and restarts by itself, at intervals that let
-it spend most of its time at work. Meanwhile memory, open files, the store's log, adapters on disk and loaded adapters
-are sampled. At the end everything is stopped, and `hone db check` checks the store. Reported, and written to
+ready. Each wave asks about other orders, and every cache is small (benchmarks/small_caches): it is full and evicts, as
+after days. Every few seconds one of the four programs is killed with `kill -9` and restarts by itself, at intervals
+that let it spend most of its time at work. Meanwhile memory, open files, the store's log, adapters on disk and loaded
+adapters are sampled. At the end everything is stopped, and `hone db check` checks the store. Reported, and written to
 summary.json: each figure early, late and at its maximum. Fails if a figure grew, an invariant of the store is broken,
 or nothing was learned.
 
@@ -50,6 +51,7 @@ LIVES_S: Final = {"engine": 300.0, "proxy": 60.0, "judge": 60.0, "learn": 90.0}
 KEEP: Final = 4  # versions
 MAX_LORAS: Final = 4  # the engine's default
 ORDERS, ATTEMPTS = 4, 4  # of a wave
+SMALL_CACHES: Final = ROOT / "benchmarks" / "small_caches"
 SAMPLE_EVERY_S: Final = 5.0
 SETTLE_S: Final = 75.0  # longer than any lease, so that the work of the last killed program is taken over
 SETTINGS: Final = CONFIG.replace("[aliases.helpdesk]", '[aliases.helpdesk]\npromote = "auto"')
@@ -92,7 +94,7 @@ class Soak:
                 return
             runs = [
                 Task(f"{wave}-{order}-{n}", f"Where is my order {order}?", f"{self._at(wave, order, n)}/v1")
-                for order in self.orders
+                for order in itertools.islice(itertools.cycle(self.orders), ORDERS * wave, ORDERS * (wave + 1))
                 for n in range(ATTEMPTS)
             ]
             await asyncio.gather(*map(self._one, runs))
@@ -176,13 +178,14 @@ def running(data: Path) -> Iterator[Soak]:
     config.write_text(SETTINGS)
     with surroundings(data) as (files, found), log.open("wb") as out:
         os.environ["HELPDESK_MCP_URL"] = found["HELPDESK_MCP_URL"]
+        environment = os.environ | found | ENVIRONMENT | {"PYTHONPATH": f"{SMALL_CACHES}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "proxy.cli", "up", "--data", str(data), "--config", str(config)]
-        up = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | found | ENVIRONMENT, cwd=ROOT)
+        up = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
         try:
             wait_for("hone up", lambda: up.poll() is not None or "Ready" in log.read_text())
             if up.poll() is not None:
                 raise SystemExit(log.read_text())
-            orders = [order.order_id for order in read_database(files.database).train[:ORDERS]]
+            orders = [order.order_id for order in read_database(files.database).train]
             url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}"
             yield Soak(Stack(data, config, url, "", "", RecorderSettings()), orders, psutil.Process(up.pid))
         finally:

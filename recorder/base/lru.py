@@ -20,7 +20,7 @@ class Lru(Generic[K, V]):
     """A dict of at most `size` entries that drops the least recently used one. No value is None."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._entries: OrderedDict[K, V] = OrderedDict()
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class Lru(Generic[K, V]):
         """Store `value`; drop the oldest entry if the map is full."""
         self._entries[key] = value
         self._entries.move_to_end(key)
-        if len(self._entries) > self._size:
+        if len(self._entries) > self.size:
             self._entries.popitem(last=False)
 
     def take(self, key: K) -> V | None:
