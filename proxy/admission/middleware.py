@@ -8,6 +8,7 @@ failed sign-ins by, and in `hone.waited_s` how long admission waited for the sto
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -19,11 +20,14 @@ from proxy.admission.auth import Guard
 from proxy.admission.cors import CrossOrigin, preflight_headers, with_cors
 from proxy.admission.replies import MCP_PATH, send_error, translate_error
 from proxy.admission.sender import sender_address
-from proxy.errors import BadRequest
-from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.errors import BadRequest, ClientDisconnected, TooLarge
+from proxy.http.asgi import App, Message, Receive, Scope, Send, read_body, respond
 from proxy.http.content_coding import decode_request
 from proxy.settings.sections import ProxySettings
+from recorder.base.value_count import count_values
 from recorder.registry.keys import Scope as KeyScope
+
+_MCP_PATHS: Final = frozenset({MCP_PATH, "/hone/mcp"})
 
 
 class AdmissionMiddleware:
@@ -53,6 +57,10 @@ class AdmissionMiddleware:
             try:
                 await self._enter(scope)
                 receive = decode_request(scope, headers, receive, self._settings.max_body_bytes)
+                if scope["hone.path"] in _MCP_PATHS and scope["method"] == "POST":
+                    receive = await self._read_message(headers, receive)
+            except ClientDisconnected:
+                return
             except Exception as e:  # noqa: BLE001 - a boundary: the caller receives any error in its own format
                 path = scope.get("hone.path") or scope["path"]
                 if await _sent_to_sign_in(e, scope, send, path):
@@ -64,6 +72,27 @@ class AdmissionMiddleware:
             await send({"type": "websocket.close", "code": 1000})
             return
         await self._app(scope, receive, send)
+
+    async def _read_message(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """Read an MCP message, whose parser is not ours, and return a `receive` with it. Raises TooLarge."""
+        body = await read_body(headers, receive, self._settings.max_body_bytes)
+        most = self._settings.max_body_values
+        values = await asyncio.to_thread(count_values, body, most) if len(body) > most else 0
+        if values > most:
+            raise TooLarge(
+                f"the message has {values} values (texts, lists, objects); the limit is {most}: send a smaller one, "
+                "or raise `max_body_values` in the [proxy] section of hone.toml."
+            )
+        read = False
+
+        async def receive_read() -> Message:
+            nonlocal read
+            if read:
+                return await receive()
+            read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return receive_read
 
     async def _enter(self, scope: Scope) -> None:
         headers, raw_path = scope["hone.headers"], scope["hone.asked"]
