@@ -103,11 +103,12 @@ async def serve(
     *,
     stop_timeout_s: float = 30.0,
     second_listener: SecondListener | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve on `sock` until SIGINT, SIGTERM or cancellation; running requests get `stop_timeout_s` to finish.
 
     Longer ones are interrupted with an error message. New requests get 503 meanwhile. `second_listener` is a context
-    that gets the served app and serves it over another socket.
+    that gets the served app and serves it over another socket. `ready` is called when it answers.
     """
     middleware = DrainMiddleware(app, app.stop)
     config = uvicorn.Config(
@@ -125,6 +126,7 @@ async def serve(
     async with app.running(), second_listener(middleware) if second_listener is not None else contextlib.nullcontext():
         gc.collect()
         gc.freeze()  # full collections skip what was imported
+        ready()
         await _until_stopped(_Server(config, middleware, app.connections, stop_timeout_s), sock)
 
 
@@ -300,16 +302,20 @@ async def run(
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
-        if worker is None:
-            url, pages, with_key = local_url(host, port), settings.proxy.pages, await has_keys(project)
-            for line in describe_ready(url, settings.model_names()[0], pages=pages, with_key=with_key):
-                log.info("%s", line)
+        url, pages, with_key = local_url(host, port), settings.proxy.pages, await has_keys(project)
+
+        def log_ready() -> None:
+            if worker is None or worker.number == 1:
+                for line in describe_ready(url, settings.model_names()[0], pages=pages, with_key=with_key):
+                    log.info("%s", line)
+
         second_listener: SecondListener | None = None
         if peers is not None:
             second_listener = WorkerSocket(
                 peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
             ).open
-        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, second_listener=second_listener)
+        stop_timeout_s = settings.proxy.stop_timeout_s
+        await serve(app, sock, stop_timeout_s=stop_timeout_s, second_listener=second_listener, ready=log_ready)
     finally:
         sock.close()  # the server does too, unless it stopped before it started
         await pages_store.close()
