@@ -72,11 +72,13 @@ def _zstd(data: bytes) -> Iterator[bytes]:
 
 def _brotli(data: bytes) -> Iterator[bytes]:
     decoder = brotli.Decompressor()
-    yield decoder.process(data, output_buffer_limit=_PIECE)
+    piece: bytes = decoder.process(data, output_buffer_limit=_PIECE)
+    yield piece
     while not decoder.is_finished():
-        if decoder.can_accept_more_data():
+        piece = decoder.process(b"", output_buffer_limit=_PIECE)
+        if not piece and not decoder.is_finished() and decoder.can_accept_more_data():
             raise brotli.error("it ends in the middle")
-        yield decoder.process(b"", output_buffer_limit=_PIECE)
+        yield piece
 
 
 _DECODERS: Final[Mapping[str, Callable[[bytes], Iterator[bytes]]]] = {

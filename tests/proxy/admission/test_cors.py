@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -26,8 +25,8 @@ PREFLIGHT = {
 }
 
 
-def allowing(*origins: str, **more: Any) -> ProxySettings:
-    return ProxySettings(port=0, cors_origins=list(origins), **more)
+def allowing(*origins: str, pages: bool = False) -> ProxySettings:
+    return ProxySettings(port=0, cors_origins=list(origins), pages=pages)
 
 
 async def preflight(proxy: Proxy, path: str = CHAT, origin: str = APP) -> Mapping[str, str]:
@@ -42,34 +41,34 @@ async def a_key(store: Store) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/t/run-1/v1/chat/completions", "/hone/v1/trajectories"])
-async def test_a_preflight_of_a_named_origin_needs_no_key(store: Store, path: str) -> None:
+async def test_a_preflight_of_a_named_origin_needs_no_key(store: Store) -> None:
     await a_key(store)
     async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP)) as proxy:
-        headers = await preflight(proxy, path)
-        assert headers["access-control-allow-origin"] == APP
-        assert "POST" in headers["access-control-allow-methods"]
-        assert headers["access-control-allow-headers"] == PREFLIGHT["access-control-request-headers"]
-        assert headers["vary"] == "Origin"
-        assert "access-control-allow-credentials" not in headers
+        for path in (CHAT, "/v1/messages", "/t/run-1/v1/chat/completions", "/hone/v1/trajectories"):
+            headers = await preflight(proxy, path)
+            assert headers["access-control-allow-origin"] == APP
+            assert "POST" in headers["access-control-allow-methods"]
+            assert headers["access-control-allow-headers"] == PREFLIGHT["access-control-request-headers"]
+            assert headers["vary"] == "Origin"
+            assert "access-control-allow-credentials" not in headers
 
 
-@pytest.mark.parametrize("origin", [OTHER, "http://app.example.com", "https://app.example.com:8443", "null", ""])
-async def test_another_origin_gets_nothing(store: Store, origin: str) -> None:
+async def test_another_origin_gets_nothing(store: Store) -> None:
     key = await a_key(store)
     async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP)) as proxy:
-        assert not await preflight(proxy, origin=origin)
-        answer = await proxy.chat(headers=key | {"origin": origin})
-        assert not any(name.startswith("access-control") for name in answer.headers)
+        for origin in (OTHER, "http://app.example.com", "https://app.example.com:8443", "null", ""):
+            assert not await preflight(proxy, origin=origin)
+            answer = await proxy.chat(headers=key | {"origin": origin})
+            assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-@pytest.mark.parametrize("path", ["/hone/", "/hone/sign-in", "/hone/keys", "/metrics", "/healthz", "/mcp", "/hone/mcp"])
-async def test_pages_and_other_routes_are_closed_to_every_origin(store: Store, path: str) -> None:
+async def test_pages_and_other_routes_are_closed_to_every_origin(store: Store) -> None:
     key = await a_key(store)
-    async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP, "*")) as proxy:
-        assert not await preflight(proxy, path)
-        async with proxy.http.stream("GET", path, headers=key | {"origin": APP}) as answer:
-            assert "access-control-allow-origin" not in answer.headers
+    async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP, "*", pages=True)) as proxy:
+        for path in ("/hone/", "/hone/sign-in", "/hone/keys", "/metrics", "/healthz", "/mcp", "/hone/mcp"):
+            assert not await preflight(proxy, path)
+            async with proxy.http.stream("GET", path, headers=key | {"origin": APP}) as answer:
+                assert "access-control-allow-origin" not in answer.headers
 
 
 async def test_a_call_can_be_read_with_its_ids(store: Store) -> None:
@@ -93,7 +92,7 @@ async def test_errors_can_be_read(store: Store) -> None:
 
 
 async def test_without_keys_a_named_origin_may_call(store: Store) -> None:
-    async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP)) as proxy:
+    async with FakeEngine() as engine, serving(store, engine, settings=allowing(APP, pages=True)) as proxy:
         assert (await proxy.chat(headers={"origin": APP})).status_code == 200
         assert (await proxy.chat(headers={"origin": OTHER})).status_code == 403
         form = await proxy.http.post(CHAT, content="{}", headers={"origin": APP, "content-type": "text/plain"})
