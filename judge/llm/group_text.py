@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from recorder.base.json_depth import limit_nesting
+from recorder.base.json_limits import limit_nesting
 from recorder.messages.plain_text import message_text
 from recorder.states import CallKind
 from recorder.views.trajectories.shapes import HistoryView, TrajectoryView

@@ -31,7 +31,7 @@ from judge.llm.group_text import MAX_DEPTH, Json, PromptGroup, PromptTrajectory,
 from judge.llm.judge_model import REPLY_FORMAT
 from judge.llm.truncation import fit_documents
 from judge.panel_settings import SubscoreSettings
-from recorder.base.json_depth import limit_nesting
+from recorder.base.json_limits import limit_nesting
 from recorder.llm.untrusted_text import fence_json
 
 

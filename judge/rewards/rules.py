@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from judge.rewards.part import RewardPart
 from recorder.base.connection_failures import describe_failure
-from recorder.base.json_text import parse_strict_json_text
+from recorder.base.json_limits import parse_strict_json_text
 from recorder.base.rules import Rule
 from recorder.states import CallKind, CallState
 from recorder.views.trajectories.shapes import CallView, TrajectoryView

@@ -24,7 +24,7 @@ from proxy.errors import BadRequest, ClientDisconnected, TooLarge
 from proxy.http.asgi import App, Message, Receive, Scope, Send, read_body, respond
 from proxy.http.content_coding import decode_request
 from proxy.settings.sections import ProxySettings
-from recorder.base.value_count import count_values
+from recorder.base.json_limits import count_values
 from recorder.registry.keys import Scope as KeyScope
 
 _MCP_PATHS: Final = frozenset({MCP_PATH, "/hone/mcp"})

@@ -17,8 +17,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from proxy.api import groups, lists, status, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
-from recorder.base.json_depth import is_deeper
-from recorder.base.value_count import count_values
+from recorder.base.json_limits import count_values, is_deeper
 
 HANDLERS: list[HTTPRouteHandler] = [
     trajectories.create_trajectory,

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from recorder import reasons
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 from recorder.base.terminal import clean
 from recorder.search.matches import Snippet
 

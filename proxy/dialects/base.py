@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from proxy.errors import CallerError
-from recorder.base.json_text import parse_strict_json_text
+from recorder.base.json_limits import parse_strict_json_text
 from recorder.messages.calls import RecordedRequest, SampledChoice
 
 Body = dict[str, Any]

@@ -20,7 +20,7 @@ import orjson
 
 from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest, TooLarge
-from recorder.base.value_count import count_values
+from recorder.base.json_limits import count_values
 from recorder.messages.calls import SamplingParameters
 
 AROUND: Final = 32  # further levels that may surround a body

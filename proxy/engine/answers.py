@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from proxy.errors import EngineError
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 
 ANSWER_TOKENS: Final = 512  # at most: the first page shows whether a version is sane
 _MISSING: Final = -9999.0  # vLLM's value for a missing logprob

@@ -10,8 +10,7 @@ import json
 import re
 from typing import Any
 
-from recorder.base.json_depth import limit_nesting
-from recorder.base.json_text import MAX_DEPTH
+from recorder.base.json_limits import MAX_DEPTH, limit_nesting
 
 _FENCE = {mark: "".join(f"\\u{ord(c):04x}" for c in mark) for mark in ("<<<", ">>>")}
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")

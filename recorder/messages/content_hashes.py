@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 from recorder.messages.calls import Message
 from recorder.messages.text_masking import mask_message
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 from recorder.messages.calls import Message, ParentCall
 from recorder.messages.content_hashes import canonical_json, canonical_message
 from recorder.messages.plain_text import message_text, text_parts

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from recorder.base.json_depth import limit_nesting
-from recorder.base.json_text import MAX_DEPTH, parse_json_text
+from recorder.base.json_limits import MAX_DEPTH, limit_nesting, parse_json_text
 from recorder.messages import content_hashes
 from recorder.messages.calls import Message
 

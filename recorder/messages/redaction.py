@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 from recorder.base.lru import Lru
 from recorder.base.patterns import Pattern, parse_pattern
 from recorder.base.rate_limited_log import RateLimitedLog

@@ -21,7 +21,7 @@ import orjson
 from proxy.dialects.engine_fields import is_writable
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
-from recorder.base.json_text import parse_strict_json_text
+from recorder.base.json_limits import parse_strict_json_text
 
 Body = dict[str, Any]
 

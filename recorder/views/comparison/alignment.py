@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recorder.base.json_text import parse_json_text
+from recorder.base.json_limits import parse_json_text
 from recorder.messages import plain_text
 from recorder.messages.calls import Message
 

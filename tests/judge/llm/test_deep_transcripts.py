@@ -9,7 +9,7 @@ import pytest
 
 from judge.llm.group_text import MAX_DEPTH, PromptTrajectory
 from judge.llm.prompt import build_prompt
-from recorder.base.json_depth import OMITTED, is_deeper, limit_nesting
+from recorder.base.json_limits import OMITTED, is_deeper, limit_nesting
 from recorder.llm.untrusted_text import fence_json
 from recorder.messages.plain_text import content_parts, find_texts, message_text
 

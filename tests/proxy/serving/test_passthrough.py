@@ -110,7 +110,8 @@ async def test_they_are_served_where_the_user_wants_them_unrecorded(store: Store
     ],
 )
 async def test_the_engines_own_switches_can_not_be_reached(store: Store, engine: FakeEngine, path: str) -> None:
-    async with serving(store, engine, settings=ProxySettings(port=0, unrecorded=True)) as proxy:
+    settings = ProxySettings(port=0, unrecorded=True, pages=False)  # with pages, `/` leads to them
+    async with serving(store, engine, settings=settings) as proxy:
         for method in ("POST", "GET"):
             answer = await proxy.http.request(method, path, json={"lora_name": "x", "lora_path": "/y"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recorder.base.json_text import MAX_CHARS, MAX_DIGITS, MAX_VALUES, parse_json_text, parse_strict_json_text
+from recorder.base.json_limits import MAX_CHARS, MAX_DIGITS, MAX_VALUES, parse_json_text, parse_strict_json_text
 
 HOSTILE = {
     "lists": "[" + "[]," * MAX_VALUES + "[]]",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from proxy.dialects.base import DialectRules
 from proxy.dialects.engine_fields import load_body
 from proxy.errors import BadRequest, TooLarge
-from recorder.base import value_count
-from recorder.base.value_count import count_values
+from recorder.base import json_limits
+from recorder.base.json_limits import count_values
 
 TEXTS = st.text(alphabet='a,[{"\\:1\n}]é', max_size=12)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -36,12 +36,12 @@ def marks(value: Any) -> int:
 @given(value=VALUES, ascii_only=st.booleans(), piece=st.integers(2, 40))
 def test_texts_do_not_count(value: Any, ascii_only: bool, piece: int) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
-    whole = value_count._PIECE
-    value_count._PIECE = piece  # type: ignore[misc]  # so that texts and escapes lie over the edges
+    whole = json_limits._PIECE
+    json_limits._PIECE = piece  # type: ignore[misc]  # so that texts and escapes lie over the edges
     try:
         assert count_values(body, -1) == marks(value)
     finally:
-        value_count._PIECE = whole  # type: ignore[misc]
+        json_limits._PIECE = whole  # type: ignore[misc]
 
 
 def test_ten_numbers_are_one_value() -> None:
