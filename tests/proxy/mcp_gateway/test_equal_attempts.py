@@ -168,13 +168,13 @@ async def _attempt(agent: ChatAgent, mcp: str, mode: Any) -> list[str]:
     ("agent", "shown", "mode", "equal"),
     [
         (ChatAgent, "text", "legacy", False),
-        (ChatAgent, "part", "auto", False),
-        (ChatAgent, "whole", "auto", False),
-        (ChatAgent, "label", "auto", False),
+        pytest.param(ChatAgent, "part", "auto", False, marks=pytest.mark.long),
+        pytest.param(ChatAgent, "whole", "auto", False, marks=pytest.mark.long),
+        pytest.param(ChatAgent, "label", "auto", False, marks=pytest.mark.long),
         (ChatAgent, "text", "auto", True),
         (MessagesAgent, "text", "auto", False),
         (ResponsesAgent, "structured", "auto", False),
-        (ResponsesAgent, "text", "legacy", True),
+        pytest.param(ResponsesAgent, "text", "legacy", True, marks=pytest.mark.long),
     ],
 )
 async def test_every_tool_call_of_equal_attempts_finds_its_trajectory(
