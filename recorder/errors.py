@@ -15,6 +15,7 @@ RecorderError
 ├── InvalidId                 an external id has a form that is not allowed
 ├── FilterInvalid             a list has no such filter, or the filter no such value
 ├── RubricInvalid             a rubric that cannot produce a reward
+├── BaseInvalid               what is named as a base model is none, or not all there
 ├── ModelFailed               a model gave no answer: unreachable, too slow, or it refused
 ├── ReplyUnreadable           a model's reply contains no JSON document
 └── CorruptRecord             stored bytes contradict their own lengths or hashes
@@ -52,6 +53,10 @@ class RolledBack(StoreUnavailable):
 
 class TooSlow(StoreUnavailable):
     """A read exceeded its time limit. A smaller read, or the same read under less load, may succeed."""
+
+
+class BaseInvalid(RecorderError):
+    """What is named as a base model cannot be one, or is not all there."""
 
 
 class NotFound(RecorderError):

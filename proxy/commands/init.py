@@ -20,6 +20,7 @@ from recorder.base.terminal import echo, write_json
 
 if TYPE_CHECKING:
     from proxy.settings.toml_writer import SettingLine
+    from recorder.models.base_model import ModelProfile
 
 
 def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -44,7 +45,8 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
 
     The command asks no questions, and writes the value of no key.
     """
-    from proxy.doctor.discovery import HEAD, discover, first_settings
+    from proxy.doctor.discovery import HEAD, chosen_base, discover, first_settings
+    from proxy.doctor.model_settings import unknown_family
     from proxy.settings.loader import FILE_NAME
     from proxy.settings.toml_writer import as_toml
 
@@ -52,15 +54,21 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
     discovery = asyncio.run(discover())
-    lines = first_settings(discovery, alias, _from_anywhere(base))
+    base = _from_anywhere(base)
+    own_base = chosen_base(discovery, base)
+    model = _model(own_base) if own_base is not None else None
+    lines = first_settings(discovery, alias, base, model)
+    sentence = unknown_family(model) if model is not None else None
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
     if context.json:
-        write_json({"file": str(file), "settings": written, "found": discovery.as_json()})
+        write_json({"file": str(file), "settings": written, "found": discovery.as_json(), "note": sentence})
         return
     echo(f"wrote {file}:")
     for line in lines:
         echo(_setting_line(line))
+    if sentence is not None:
+        echo(f"Note: {sentence}")
     where = f" --config {context.config}" if context.config else ""
     echo(f"Next: hone doctor{where}, then hone up{where}")
 
@@ -68,6 +76,24 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
 def _from_anywhere(base: str | None) -> str | None:
     """A folder by its absolute path: the file may be elsewhere, and paths in it are relative to it."""
     return str(Path(base).absolute()) if base and Path(base).is_dir() else base
+
+
+def _model(base: str) -> ModelProfile | None:
+    """What is known of a base model. A base that cannot be served or trained is refused before anything is written."""
+    from proxy.doctor.model_settings import unserved_family
+    from proxy.engine.base import read_model
+    from proxy.errors import ConfigError
+    from proxy.settings.sections import EngineSettings
+    from recorder.errors import BaseInvalid
+
+    try:
+        model = read_model(base)
+    except BaseInvalid as e:
+        raise ConfigError(str(e)) from e
+    refusal = unserved_family(model, EngineSettings(base=base)) if model is not None else None
+    if refusal is not None:
+        raise ConfigError(f"{refusal.found} {refusal.todo}")
+    return model
 
 
 def _refuse_to_replace(file: Path, force: bool) -> None:

@@ -22,6 +22,7 @@ from proxy.doctor.environment import CHECK, PARSER_CHECK, EnvironmentNeeds, prob
 from proxy.doctor.logprobs import ask_fixed_text, check_logprobs
 from proxy.doctor.machine import check_gpu_memory, list_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
+from proxy.doctor.model_settings import check_model
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding
@@ -86,6 +87,7 @@ def check_before_start(settings: HoneSettings, run: Mapping[str, object] | None,
         *machine.check_ports(settings, running=run is not None, starts_engine=starts_engine(settings)),
         machine.check_names(settings),
         machine.check_base(settings),
+        *check_model(settings),
         *machine.check_precision(settings, detect_device(settings.engine)),
         *machine.check_trackers(settings),
         *([machine.check_trainer(settings)] if starting else []),  # faster than `check_environments`, with less detail

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,10 +18,13 @@ from typing import Final
 
 import httpx
 
-from proxy.doctor.machine import list_gpus, share_next_to_trainer
-from proxy.engine.command import Device, detect_device, hub_cache
+from proxy.doctor.machine import VLLM_SHARE, list_gpus, share_next_to_trainer
+from proxy.doctor.model_settings import USUAL_CONTEXT, context_line, fit_context, parser_lines
+from proxy.engine.base import hub_cache
+from proxy.engine.command import Device, detect_device
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
+from recorder.models.base_model import ModelProfile
 
 # vLLM's default port and common others; not 8700 and 8701, which Hone uses.
 USUAL_PORTS: Final = (8000, 8001, 8002, 8080)
@@ -146,6 +150,9 @@ SMALL_MODEL: Final = "Qwen/Qwen3-0.6B"
 # longest context does not fit. 4,096 tokens take 1.2 GiB in float32 for 36 layers of 8 heads of 128, as an 8B has.
 CPU_CACHE_BYTES: Final = 2 * 2**30
 CPU_CONTEXT: Final = 4096
+_FLOAT32_BYTES: Final = 4
+_BFLOAT16_BYTES: Final = 2
+_ENGINE_ROOM_BYTES: Final = 2 * 2**30  # what vLLM needs beside weights and cache
 
 HEAD: Final = (
     "Settings of Hone, written by `hone init` for this machine. The comment above each setting explains it; a line "
@@ -153,12 +160,24 @@ HEAD: Final = (
 )
 
 
-def first_settings(discovery: Discovery, alias: str, base: str | None) -> list[SettingLine]:
-    """The lines of hone.toml. `alias`: the model name that agents request; `base`: a given base model, else None."""
+def chosen_base(discovery: Discovery, base: str | None) -> str | None:
+    """The base of an engine that Hone starts; None if a running engine is used."""
+    if discovery.engine is not None and base is None:
+        return None
+    return base or discovery.model or SMALL_MODEL
+
+
+def first_settings(
+    discovery: Discovery, alias: str, base: str | None, model: ModelProfile | None = None
+) -> list[SettingLine]:
+    """The lines of hone.toml. `alias`: the model name that agents request; `base`: a given base model, else None.
+
+    `model`: what is known of `chosen_base`, None if it is not on this machine.
+    """
     if discovery.engine is not None and base is None:
         lines = [*_named(alias, discovery.engine), *_of_engine(discovery.engine)]
     else:
-        lines = [*_named(alias, None), *_own_engine(discovery, base)]
+        lines = [*_named(alias, None), *_own_engine(discovery, base, model)]
     return [*lines, *_judge(discovery)]
 
 
@@ -191,22 +210,46 @@ def _of_engine(engine: RunningEngine) -> Iterator[SettingLine]:
         )
 
 
-def _own_engine(discovery: Discovery, base: str | None) -> Iterator[SettingLine]:
+def _own_engine(discovery: Discovery, base: str | None, model: ModelProfile | None) -> Iterator[SettingLine]:
     why = (
         "the newest model in the Hugging Face cache."
         if discovery.model
         else "the Hugging Face cache has no model; this one is small and free."
     )
-    yield SettingLine(("engine", "base"), base or discovery.model or SMALL_MODEL, "" if base else why)
+    chosen = base or discovery.model or SMALL_MODEL
+    yield SettingLine(("engine", "base"), chosen, "" if base else why)
     if discovery.device == "cpu":
         yield SettingLine(("engine", "device"), "cpu", "the installed vLLM can use no GPU of this machine.")
-        yield SettingLine(("engine", "max_model_len"), CPU_CONTEXT)
+        yield from _context_on_cpu(model)
         yield SettingLine(
             ("engine", "kv_cache_bytes"), CPU_CACHE_BYTES, "on a CPU the default of 128 MiB is too small."
         )
-    yield SettingLine(("engine", "tool_call_parser"), "hermes", "for Qwen models.")
+    else:
+        yield from _context_on_gpu(discovery.gpus, model)
+    yield from parser_lines(model, chosen)
     if discovery.device == "cuda":
         yield from _on_gpus(discovery.gpus)  # last, since it may end with a table
+
+
+def _context_on_cpu(model: ModelProfile | None) -> Iterator[SettingLine]:
+    tokens = fit_context(model, CPU_CACHE_BYTES, _FLOAT32_BYTES, CPU_CONTEXT) if model is not None else None
+    if model is not None and tokens is not None:
+        yield context_line(model, tokens, "the cache on a CPU")
+    else:
+        why = "the model's own context is not known here: lower this if it is shorter."
+        yield SettingLine(("engine", "max_model_len"), CPU_CONTEXT, why)
+
+
+def _context_on_gpu(gpus: tuple[float, ...], model: ModelProfile | None) -> Iterator[SettingLine]:
+    """The context that fits beside the weights; none where the model's own is not known: vLLM then takes its own."""
+    if model is None:
+        return
+    share = share_next_to_trainer(gpus[0]) if len(gpus) == 1 else VLLM_SHARE
+    weights = model.parameter_bytes.total if model.parameter_bytes is not None else 0
+    cache = min(gpus, default=math.inf) * 2**30 * share - weights - _ENGINE_ROOM_BYTES
+    tokens = fit_context(model, cache, _BFLOAT16_BYTES, USUAL_CONTEXT)
+    if tokens is not None:
+        yield context_line(model, tokens, "the engine's part of the GPU")
 
 
 def _on_gpus(gpus: tuple[float, ...]) -> Iterator[SettingLine]:

@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from proxy.engine.command import base_folder, dtype_of
+from proxy.engine.base import base_folder
+from proxy.engine.command import dtype_of
 from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from proxy.doctor.environment import Extra, Installer
-from proxy.engine.command import Device, base_folder, detect_device, dtype_of, has_driver, require_free
+from proxy.engine.base import base_folder, refuse_base
+from proxy.engine.command import Device, detect_device, dtype_of, has_driver, require_free
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound
-from recorder.registry.fingerprint import base_fingerprint, find_adapter
+from recorder.models.refusals import refuse_folder, refuse_missing
+from recorder.registry.fingerprint import base_fingerprint
 
 ALIASES: Final = "aliases"  # the check of what agents can ask for
 _TRAINS_WITH = ("torch", "transformers", "peft")
@@ -106,15 +108,16 @@ def check_base(settings: HoneSettings) -> Finding:
             "To train, set `base` in [engine] or [trainer] to the weights that it serves (docs/your-vllm.md).",
         )
     folder = base_folder(settings.engine)
-    for base, place in ((settings.engine.base, folder), (trained, Path(trained) if trained else None)):
-        if base is not None and place is not None and (adapter := find_adapter(base, place)) is not None:
-            return Finding("base", FindingLevel.WRONG, adapter.found, adapter.todo, stops=True)
+    refusal = refuse_base(settings.engine)
+    if refusal is None and trained is not None and Path(trained).is_dir():
+        refusal = refuse_folder(trained, Path(trained))
+    if refusal is not None:
+        return Finding("base", FindingLevel.WRONG, refusal.found, refusal.todo, stops=True)
     if trained is None or settings.engine.base is None or folder is None or not Path(trained).is_dir():
         where = settings.engine.base or trained
-        # A path is never downloaded; a remote engine may see folders that this machine does not.
-        if not settings.engine.urls and str(where).startswith("/") and not Path(str(where)).exists():
-            todo = "Use an existing folder, or a Hugging Face id."
-            return Finding("base", FindingLevel.WRONG, f"the folder {where} does not exist.", todo, stops=True)
+        missing = refuse_missing(str(where)) if not settings.engine.urls else None
+        if missing is not None:
+            return Finding("base", FindingLevel.WRONG, missing.found, missing.todo, stops=True)
         return Finding(
             "base", FindingLevel.FINE, f"{where}, {'at ' + str(folder) if folder else 'not on this disk yet'}."
         )

@@ -28,6 +28,12 @@ PARSERS = (
     ),
     ("engine.reasoning_parser", "_REASONING_PARSERS_TO_REGISTER", ("reasoning/__init__.py",)),
 )
+# The dicts in vLLM's sources whose keys are the architectures that it serves, and the one in transformers' whose keys
+# are families: vLLM serves those too, with transformers' code.
+ARCHITECTURES = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
+ARCHITECTURE_FILE = "model_executor/models/registry.py"
+FAMILIES = "CONFIG_MAPPING_NAMES"
+FAMILY_FILES = ("models/auto/auto_mappings.py", "models/auto/configuration_auto.py")
 
 
 def list_installed() -> dict[str, str]:
@@ -66,10 +72,8 @@ def list_parsers() -> dict[str, list[str]]:
 
     They are read from vLLM's sources, because importing them takes half a minute.
     """
-    spec = importlib.util.find_spec("vllm")
-    places = list(spec.submodule_search_locations or []) if spec is not None else []
     names: dict[str, list[str]] = {}
-    for place in places:
+    for place in _places("vllm"):
         for setting, table, files in PARSERS:
             for file in files:
                 path = Path(place, file)
@@ -78,17 +82,51 @@ def list_parsers() -> dict[str, list[str]]:
     return names
 
 
+def serves(architecture: str, family: str) -> bool | None:
+    """Whether the installed vLLM serves an architecture; None where its sources do not show it.
+
+    Read from sources too: the proxy asks its own Python this, and imports neither vLLM nor transformers.
+    """
+    own = [name for place in _places("vllm") for table in ARCHITECTURES for name in _registry(place, table)]
+    others = [name for place in _places("transformers") for file in FAMILY_FILES for name in _families(place, file)]
+    if not own or not others:
+        return None
+    return architecture in own or family in others
+
+
+def _registry(place: str, table: str) -> list[str]:
+    return _keys_of(Path(place, ARCHITECTURE_FILE), table)
+
+
+def _families(place: str, file: str) -> list[str]:
+    return _keys_of(Path(place, file), FAMILIES)
+
+
+def _places(package: str) -> list[str]:
+    """The folders of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or []) if spec is not None else []
+
+
 def _keys_of(file: Path, table: str) -> list[str]:
-    """The keys of a dict that a file assigns to a name."""
+    """The keys of a dict, or of an OrderedDict of pairs, that a file assigns to a name."""
     try:
         tree = ast.parse(file.read_text("utf-8"))
     except (OSError, ValueError, SyntaxError):
         return []
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Dict) and any(isinstance(one, ast.Name) and one.id == table for one in targets):
-            return [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        if any(isinstance(one, ast.Name) and one.id == table for one in targets):
+            keys = [key.value for key in _key_nodes(getattr(node, "value", None)) if isinstance(key, ast.Constant)]
+            return [key for key in keys if isinstance(key, str)]
+    return []
+
+
+def _key_nodes(value: ast.AST | None) -> list[ast.expr | None]:
+    if isinstance(value, ast.Dict):
+        return list(value.keys)
+    if isinstance(value, ast.Call) and value.args and isinstance(value.args[0], ast.List):
+        return [pair.elts[0] for pair in value.args[0].elts if isinstance(pair, ast.Tuple) and pair.elts]
     return []
 
 

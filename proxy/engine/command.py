@@ -24,11 +24,11 @@ from typing import Literal
 import httpx
 
 from proxy.engine import cpu_server
+from proxy.engine.base import require_base
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
 from recorder.processes import file_modes
-from recorder.registry.fingerprint import find_adapter, is_whole
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
@@ -85,15 +85,15 @@ def engine_command(
 ) -> EngineCommand:
     """Return the command that starts vLLM for these settings.
 
-    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError if no base is set, or it
-    holds an adapter.
+    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError if no base is set, or
+    it cannot be served (`proxy.engine.base`).
     """
     if engine.base is None:
         raise ConfigError(
             "no base model is named: set `base` in [engine] of hone.toml (a folder or a Hugging Face id), "
             "or give the URL of a running engine with --engine."
         )
-    require_no_adapter(engine)
+    require_base(engine)
     device = device or detect_device(engine)
     python = str(engine.python) if engine.python else sys.executable
     own_name = base_name(engine)
@@ -195,40 +195,6 @@ def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:
     if engine.dtype != "auto":
         return engine.dtype
     return "float32" if (device or detect_device(engine)) == "cpu" else "bfloat16"
-
-
-def base_folder(engine: EngineSettings) -> Path | None:
-    """Return the base's folder on this machine: as given, or in Hugging Face's cache, once all weights are there.
-
-    None: only the engine knows its base.
-    """
-    if engine.base is None:
-        return None
-    folder = Path(engine.base)
-    return folder if folder.is_dir() else _cached_snapshot(engine.base)
-
-
-def require_no_adapter(engine: EngineSettings) -> None:
-    """Raise ConfigError if `engine.base` is on this machine and holds an adapter."""
-    folder = base_folder(engine)
-    if folder is not None and (adapter := find_adapter(str(engine.base), folder)) is not None:
-        raise ConfigError(f"{adapter.found} {adapter.todo}")
-
-
-def hub_cache() -> Path:
-    """Return the folder of Hugging Face's downloads."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-
-
-def _cached_snapshot(hub_id: str) -> Path | None:
-    repository = hub_cache() / f"models--{hub_id.replace('/', '--')}"
-    try:
-        revision = (repository / "refs" / "main").read_text().strip()
-    except OSError:
-        return None
-    snapshot = repository / "snapshots" / revision
-    return snapshot if is_whole(snapshot) else None
 
 
 def engine_key(engine: EngineSettings, data: Path) -> str | None:

@@ -195,7 +195,7 @@ class EngineSettings(BaseModel):
     dtype: str = "auto"
     """Precision of the weights. `auto`: float32 on a CPU, bfloat16 on a GPU."""
     max_model_len: int | None = Field(None, gt=0)
-    """Most tokens of prompt and answer together. Default: the model's own limit."""
+    """Most tokens of prompt and answer together, at most the model's own context, which is the default."""
     kv_cache_bytes: int | None = Field(None, gt=0)
     """Memory for the KV cache. Default: 128 MiB on a CPU; on a GPU, what vLLM finds free."""
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
@@ -206,7 +206,8 @@ class EngineSettings(BaseModel):
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
     """Highest LoRA rank that the engine accepts."""
     tool_call_parser: str | None = "hermes"
-    """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …). Empty: tool calls are not parsed."""
+    """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …); `hone init` finds the one that the base needs.
+    Empty: tool calls are not parsed."""
     reasoning_parser: str | None = None
     """vLLM's parser for reasoning text (qwen3, deepseek_r1 …)."""
     chat_template: Path | None = None

@@ -28,7 +28,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.api.status import Setting
-from proxy.engine.command import engine_key, require_no_adapter, url_host
+from proxy.engine.base import require_base
+from proxy.engine.command import engine_key, url_host
 from proxy.errors import ConfigError, PortInUse
 from proxy.http.asgi import App
 from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
@@ -219,7 +220,7 @@ class WorkerIdentity:
 
 def require_models(settings: HoneSettings) -> None:
     """Raise ConfigError if no model is configured, or the base is none."""
-    require_no_adapter(settings.engine)
+    require_base(settings.engine)
     if not settings.declared_aliases() and not settings.proxy.models:
         raise ConfigError(
             "no model is named: give `--model NAME` (its name at the engine), an alias [aliases.NAME] in hone.toml, "

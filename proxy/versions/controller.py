@@ -16,7 +16,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from proxy.engine.command import base_folder, dtype_of, engine_urls
+from proxy.engine.base import base_folder
+from proxy.engine.command import dtype_of, engine_urls
 from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
@@ -27,13 +28,14 @@ from proxy.versions.routing import ServiceRouter, wait_for_event
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.models.refusals import find_adapter
 from recorder.queue import leases
 from recorder.queue.leases import Lease
 from recorder.queue.training import adapter_trials
 from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
-from recorder.registry.fingerprint import base_fingerprint, find_adapter
+from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState

@@ -1,7 +1,7 @@
 """The base model's fingerprint: two bases with the same fingerprint give every token the same probability.
 
-Owns: which files count and how they are hashed, and what is no base although it looks like one. Refuses: loading a
-model (no torch here).
+Owns: which files count and how they are hashed. Refuses: loading a model (no torch here), and what is no base
+(`recorder.models.refusals`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from recorder.errors import NotFound
+from recorder.models.weights import WEIGHTS
 
-# the first pair with a match is used
-WEIGHTS: Final = (("*.safetensors", "*.safetensors.index.json"), ("*.bin", "*.bin.index.json"))
 OTHERS: Final = (
     "config.json",
     "tokenizer*",
@@ -30,8 +27,6 @@ OTHERS: Final = (
     "chat_template*",
     "chat_templates/*",
 )
-ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
-_PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # the file names of sharded weights
 CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # smaller files are hashed quickly enough without a cache
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
@@ -50,45 +45,6 @@ def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) 
         digest.update(f"{name}\0{path.stat().st_size}\0{known.sha256(path)}\0".encode())
     known.save()
     return digest.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterAsBase:
-    """That what is named as a base holds an adapter: what was found, and what to do about it."""
-
-    found: str
-    todo: str
-
-
-def find_adapter(base: str, model_dir: Path) -> AdapterAsBase | None:
-    """Whether the folder of a base holds an adapter. Programs that load it load another model, without a word.
-
-    `base`: as the settings name it.
-    """
-    path = model_dir / ADAPTER_CONFIG
-    if not path.is_file():
-        return None
-    try:
-        named = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):
-        named = None
-    return AdapterAsBase(
-        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one.",
-        f"Set engine.base and trainer.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
-        "adapter into it and use the merged model.",
-    )
-
-
-def is_whole(model_dir: Path) -> bool:
-    """Whether all weights exist. During a download each file appears when it is complete, the index first."""
-    weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), [])
-    there = {path.name for path in weights if path.suffix != ".json"}
-    indexes = (json.loads(path.read_bytes()) for path in weights if path.suffix == ".json")
-    named = {name for index in indexes for name in index.get("weight_map", {}).values()}
-    for part in map(_PART.fullmatch, there):
-        if part is not None:
-            named |= {f"{part[1]}-{n:05}-of-{part[2]}{part[3]}" for n in range(1, int(part[2]) + 1)}
-    return bool(there) and named <= there
 
 
 def normal_dtype(dtype: str) -> str:

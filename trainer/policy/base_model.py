@@ -21,7 +21,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from recorder.registry.fingerprint import find_adapter
+from recorder.models.refusals import refuse_folder, refuse_missing, refuse_name
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
 from trainer.policy import attention, memory, positions, startup_check
@@ -37,8 +37,10 @@ _NEEDED: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 def resolve_base(base: str) -> Path:
     """Return the folder of a base: a folder as it is, or a hub id, downloaded or found in the hub's cache.
 
-    Raises `TrainerError` if there is none, and `UnsupportedModel` if the folder holds an adapter.
+    Raises `TrainerError` if there is none, and `UnsupportedModel` for what is no base (`recorder.models.refusals`).
     """
+    if (refusal := refuse_name(base) or refuse_missing(base)) is not None:
+        raise UnsupportedModel(f"{refusal.found} {refusal.todo}")
     if Path(base).is_dir():
         folder = Path(base).resolve()
     else:
@@ -46,8 +48,8 @@ def resolve_base(base: str) -> Path:
             folder = Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
         except (OSError, ValueError) as e:
             raise TrainerError(f"the base {base!r} is not a folder, and cannot be downloaded from the hub: {e}") from e
-    if (adapter := find_adapter(base, folder)) is not None:
-        raise UnsupportedModel(f"{adapter.found} {adapter.todo}")
+    if (refusal := refuse_folder(base, folder)) is not None:
+        raise UnsupportedModel(f"{refusal.found} {refusal.todo}")
     return folder
 
 

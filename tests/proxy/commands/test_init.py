@@ -10,6 +10,7 @@ import pytest
 from proxy.doctor import discovery
 from proxy.settings.loader import load_settings
 from tests.proxy.hone_command import hone
+from tests.recorder.models.model_folders import write_model
 
 pytestmark = pytest.mark.usefixtures("bare")
 
@@ -69,7 +70,7 @@ def test_a_program_is_told_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_named_so_that_the_file_may_lie_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
+    write_model(tmp_path / "model")
     (tmp_path / "conf").mkdir()
     assert hone("init", "--base", "model", "--config", "conf/hone.toml")[0] == 0
     assert load_settings(tmp_path / "conf" / "hone.toml", {}).settings.engine.base == str(tmp_path / "model")

@@ -13,6 +13,7 @@ from proxy.engine.command import Device
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ModelSettings, ProxySettings
 from recorder.base.findings import FindingLevel
+from tests.recorder.models.model_folders import write_model
 from trainer.settings import TrainerSettings
 from trainer.track_settings import TrackSettings
 
@@ -96,9 +97,8 @@ def test_a_folder_that_is_not_there_is_told_before_an_engine_is_started_for_it(t
 
 @pytest.mark.parametrize(("text", "verdict"), [("same", FindingLevel.FINE), ("other", FindingLevel.WRONG)])
 def test_engine_and_trainer_must_have_equal_weights(text: str, verdict: FindingLevel, tmp_path: Path) -> None:
-    for name, weights in (("served", "same"), ("trained", text)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_text(weights)
+    for name, merges in (("served", "same"), ("trained", text)):
+        (write_model(tmp_path / name) / "merges.txt").write_text(merges)
     settings = HoneSettings(
         aliases=ALIAS,
         engine=EngineSettings(base=str(tmp_path / "served"), device="cpu"),

@@ -12,11 +12,13 @@ import pytest
 from pydantic import SecretStr
 
 from proxy.engine import cpu_server
-from proxy.engine.command import base_folder, dtype_of, engine_command, engine_key, engine_urls, require_free
+from proxy.engine.base import base_folder
+from proxy.engine.command import dtype_of, engine_command, engine_key, engine_urls, require_free
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from proxy.supervision.serve import require_models
+from tests.recorder.models.model_folders import write_model
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
@@ -90,7 +92,7 @@ def test_the_key_is_never_an_argument() -> None:
 
 
 def test_a_cpu_gets_the_flags_of_a_quick_start(tmp_path: Path) -> None:
-    command = engine_command(EngineSettings(base=str(tmp_path)), key=None, device="cpu")
+    command = engine_command(EngineSettings(base=str(write_model(tmp_path))), key=None, device="cpu")
     assert command.argv[1] == cpu_server.__file__  # by its path: the engine's Python need not have Hone
     assert option(command.argv, "--dtype") == "float32"
     assert option(command.argv, "--kv-cache-memory-bytes") == str(128 * 1024 * 1024)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import NotFound
+from recorder.models.weights import is_whole
 from recorder.registry import fingerprint
-from recorder.registry.fingerprint import base_fingerprint, is_whole
+from recorder.registry.fingerprint import base_fingerprint
 
 FILES = {
     "config.json": "{}",

@@ -1,0 +1,69 @@
+"""The longest context of a model, by the rules that vLLM 0.32 applies to config.json.
+
+A sliding window shortens no context: only the layers that have it forget. Refuses: what a card's memory allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from recorder.models.families import ModelConfig
+
+# vLLM takes the smallest that is there (`derive_max_model_len_and_key`); model_max_length overrides them.
+_KEYS: Final = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_target_positions",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+)
+# With these, `max_position_embeddings` is the scaled length already.
+_SCALED: Final = {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
+
+
+def context_length(config: ModelConfig) -> int | None:
+    """The most tokens of prompt and answer that vLLM accepts as `--max-model-len`; None where no key says it."""
+    lengths = [config[key] for key in _KEYS if _is_length(config.get(key))]
+    if not lengths:
+        return None
+    longest = float(config["model_max_length"] if _is_length(config.get("model_max_length")) else min(lengths))
+    if "gemma3" not in str(config.get("model_type")):
+        factor = 1.0
+        for rope in rope_parameters(config):
+            if _rope_type(rope) not in _SCALED:
+                factor = rope.get("factor", factor) or 1.0
+        longest *= factor
+    return int(longest)
+
+
+def default_context_length(config: ModelConfig) -> int | None:
+    """What vLLM takes without `--max-model-len`: with longrope the original context, else the longest."""
+    if any(_rope_type(rope) in {"longrope", "su"} for rope in rope_parameters(config)):
+        original = config.get("original_max_position_embeddings")
+        if isinstance(original, int) and _is_length(original):
+            return original
+    return context_length(config)
+
+
+def rope_parameters(config: ModelConfig) -> Iterator[Mapping[str, Any]]:
+    """The rope parameters of a text config, one for each type of layer where they differ."""
+    found = config.get("rope_parameters") or config.get("rope_scaling")
+    if not isinstance(found, Mapping) or not found:
+        return
+    if all(isinstance(one, Mapping) for one in found.values()):
+        yield from found.values()
+    else:
+        yield found
+
+
+def _rope_type(rope: Mapping[str, Any]) -> str:
+    return str(rope.get("rope_type") or rope.get("type") or "default")
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**40

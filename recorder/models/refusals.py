@@ -1,0 +1,128 @@
+"""What cannot be a base model, in one sentence for each fault: the same from `hone init`, `hone doctor` and `hone up`.
+
+Refuses: memory (`hone plan` computes it), and whether an installed vLLM knows an architecture (`proxy.doctor`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.errors import BaseInvalid
+from recorder.models.weights import missing_weights, stored_tensors, weight_files
+
+ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
+_MODEL_FOLDER: Final = "the model's folder with config.json and *.safetensors, or its Hugging Face id"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRefusal:
+    """Why something is no base model: what was found, and what to do about it."""
+
+    found: str
+    todo: str
+
+    def error(self) -> BaseInvalid:
+        """The same as an error."""
+        return BaseInvalid(f"{self.found} {self.todo}")
+
+
+def find_adapter(base: str, folder: Path) -> BaseRefusal | None:
+    """Whether the folder of a base holds an adapter. Programs that load it load another model, without a word.
+
+    `base`: as the settings name it.
+    """
+    path = folder / ADAPTER_CONFIG
+    if not path.is_file():
+        return None
+    try:
+        named = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        named = None
+    return BaseRefusal(
+        f"the base {base!r} holds an adapter ({ADAPTER_CONFIG}), and new versions are trained on a model without one.",
+        f"Set engine.base and trainer.base to the adapter's own base{f' ({named})' if named else ''}, or merge the "
+        "adapter into it and use the merged model.",
+    )
+
+
+def refuse_name(base: str) -> BaseRefusal | None:
+    """The refusal of a base that is no folder: a GGUF file or repository, or another file. None for a hub id."""
+    path = Path(base)
+    if base.lower().endswith("gguf") and not path.is_dir():
+        return _gguf(base)
+    if path.is_file():
+        return BaseRefusal(f"the base {base!r} is a file, and a base is a folder.", f"Name {_MODEL_FOLDER}.")
+    return None
+
+
+def refuse_missing(base: str) -> BaseRefusal | None:
+    """The refusal of a path that is not here: a path is never downloaded. A remote engine may see it nevertheless."""
+    if not base.startswith("/") or Path(base).exists():
+        return None
+    return BaseRefusal(f"the folder {base} does not exist.", "Use an existing folder, or a Hugging Face id.")
+
+
+def refuse_folder(base: str, folder: Path, *, needs_weights: bool = True) -> BaseRefusal | None:
+    """The refusal of a base's folder: an adapter, GGUF files, no usable config.json, weights that are not all there.
+
+    `needs_weights`: False where only config.json has to be read.
+    """
+    if (adapter := find_adapter(base, folder)) is not None:
+        return adapter
+    if any(folder.glob("*.gguf")) and not weight_files(folder):
+        return _gguf(base)
+    if not (folder / "config.json").is_file():
+        return BaseRefusal(f"the base {base!r} has no config.json, so it holds no model.", f"Name {_MODEL_FOLDER}.")
+    try:
+        config = load_config(folder)
+    except (OSError, ValueError) as e:
+        return BaseRefusal(f"config.json of the base {base!r} cannot be read: {e}.", "Download the model again.")
+    if not config.get("architectures") and not config.get("model_type"):
+        return BaseRefusal(
+            f"config.json of the base {base!r} names no architecture, so it describes no model.",
+            f"Name {_MODEL_FOLDER}.",
+        )
+    return _refuse_weights(base, folder) if needs_weights else None
+
+
+def _refuse_weights(base: str, folder: Path) -> BaseRefusal | None:
+    if not weight_files(folder) and not missing_weights(folder):
+        return BaseRefusal(f"the base {base!r} has no weights (*.safetensors).", "Download the whole model.")
+    if missing := missing_weights(folder):
+        files = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        return BaseRefusal(f"the base {base!r} lacks a part of its weights: {files}.", "Download the model again.")
+    try:
+        stored_tensors(folder)
+    except (OSError, ValueError) as e:
+        return BaseRefusal(f"the weights of the base {base!r} cannot be read: {e}.", "Download the model again.")
+    return None
+
+
+def refuse_context(base: str, longest: int | None, tokens: int | None, setting: str) -> BaseRefusal | None:
+    """The refusal of a context (in tokens) beyond the model's; None where it fits or one of the two is not known."""
+    if longest is None or tokens is None or tokens <= longest:
+        return None
+    return BaseRefusal(
+        f"{setting} is {tokens}, and the model {base!r} has a context of {longest} tokens.",
+        f"Set {setting} to {longest} or less, or remove it.",
+    )
+
+
+def load_config(folder: Path) -> dict[str, Any]:
+    """A folder's config.json. Raises ValueError if it holds no JSON object, and OSError."""
+    try:
+        found = json.loads((folder / "config.json").read_text("utf-8"))
+    except RecursionError as e:
+        raise ValueError("it is nested too deeply") from e
+    if not isinstance(found, dict):
+        raise ValueError("it holds no JSON object")
+    return found
+
+
+def _gguf(base: str) -> BaseRefusal:
+    return BaseRefusal(
+        f"the base {base!r} is in the GGUF format, whose quantised weights cannot be trained.", f"Name {_MODEL_FOLDER}."
+    )
