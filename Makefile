@@ -17,7 +17,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SE
 
 rlvr: setup ## short texts, each judged by 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
 	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
+
+smollm: setup ## a real pretrained model learns to follow instructions that code checks: examples/smollm; SEED=7, SHORT=1
+	$(BIN)/python -m examples.smollm.train --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 # Two suites at a time: the end-to-end and agents suites mostly wait for an engine with one thread, the others compute.
 # A suite's output appears when it ends. test_postgresql.py always runs on PostgreSQL, whatever --store is.
