@@ -61,7 +61,9 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logprob_gap": "The engine's logprobs of its tokens are not the trainer's, so no version is trained on it.",
         "logprob_gap_allowed": "It was refused as `logprob_gap`; `trainer.max_logprob_gap` now accepts the difference.",
         "no_baseline": "Its alias and judge recipe have too few earlier rewards for a running baseline.",
-        "row_too_long": "The trajectory has more tokens than `trainer.token_budget`.",
+        "row_too_long": (
+            "The trajectory has more tokens than `trainer.token_budget`, and does not fit into memory alone."
+        ),
         "step_failed": "The training step on this group failed `trainer.max_tries` times.",
         "version_rejected": "The version that was trained on it was worse, or it was rolled back.",
         "versions_failed": "Too many versions that were trained on it never went live.",

@@ -8,6 +8,7 @@ TrainerError
 ├── CheckpointInvalid     a saved optimizer state that is missing, incomplete or of other parameters
 ├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
 ├── MemoryFull            a pass with one row alone did not fit into memory
+├── RowTooLong            a row above the token budget did not fit into memory in a pass of its own
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
 ├── StepInterrupted       the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
@@ -62,6 +63,13 @@ class MemoryFull(TrainerError):
     """A pass with one row alone does not fit into memory. The groups are not at fault: they are given back."""
 
     exit_code = MISCONFIGURED
+
+
+class RowTooLong(TrainerError):
+    """A row above `trainer.token_budget` does not fit into memory alone, though it was estimated to.
+
+    It is excluded, and so are rows that are as long; the step begins again without them.
+    """
 
 
 class VersionNotWritten(TrainerError):

@@ -81,11 +81,16 @@ class TrainerSettings(BaseModel):
     """Which modules get a LoRA: every linear layer except the output head, or those listed."""
 
     token_budget: int = Field(16384, ge=1)
-    """Most tokens in one forward and backward pass; fewer if those do not fit into memory. A longer row is excluded."""
+    """Most tokens in one forward and backward pass; fewer if those do not fit into memory. A longer row has a pass
+    of its own if it fits into memory (docs/gpu.md), and is excluded if not."""
     logprob_chunk: int = Field(1024, ge=1)
     """Positions whose logits are in memory at one time. Each takes the size of the vocabulary in float32."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
-    """Recompute activations in the backward pass: a third slower, with much less memory. `auto`: on a GPU."""
+    """Recompute activations in the backward pass: a third slower, with much less memory. `auto`: on a GPU. A row longer
+    than a pass is always computed so."""
+    offload_inputs: bool | Literal["auto"] = "auto"
+    """Keep the inputs of recomputed layers in pinned host memory until the backward pass. `auto`: on a GPU, for a row
+    longer than a pass."""
 
     min_groups: int = Field(4, ge=1)
     """`hone learn`: scored groups that must be waiting before a step begins."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainer.batch.packing import Ids, pack
 from trainer.batch.rows import Row
+from trainer.policy import memory
 from trainer.policy.logprobs import full_logprobs
 from trainer.policy.model import Policy
 
@@ -61,10 +62,11 @@ def next_token_logprobs(policy: Policy, given: ProbeCandidates, pass_budget: int
     """Return the logprobs of every next token after each context, at temperature 1: (contexts, vocabulary), CPU."""
     found: dict[int, Tensor] = {}
     for one in pack(list(given.rows), pass_budget, alone=policy.alone):
-        hidden = policy.hidden(one)
-        for row, places in zip(one.rows, one.places, strict=True):
-            at = torch.from_numpy(places[np.asarray(given.ends[row]) - 1]).to(policy.device)
-            found[row] = full_logprobs(hidden[at], policy.head).cpu()
+        with memory.pass_errors(one):
+            hidden = policy.hidden(one)
+            for row, places in zip(one.rows, one.places, strict=True):
+                at = torch.from_numpy(places[np.asarray(given.ends[row]) - 1]).to(policy.device)
+                found[row] = full_logprobs(hidden[at], policy.head).cpu()
     return torch.cat([found[row] for row in range(len(given.rows))])
 
 

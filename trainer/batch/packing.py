@@ -61,12 +61,9 @@ def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]
     return [tree.flatten() for tree in trees]
 
 
-def smaller_budget(packs: Sequence[Pack], budget: int) -> int | None:
-    """Return the first of the budget's half, quarter … that divides the largest pack; None if that is one row."""
-    largest = max(packs, key=lambda one: (len(one), len(one.rows)))
-    if len(largest.rows) == 1:
-        return None
-    while budget >= len(largest):
+def smaller_budget(tokens: int, budget: int) -> int:
+    """Return the first of the budget's half, quarter … that is less than the tokens of a pass."""
+    while budget >= tokens:
         budget //= 2
     return budget
 

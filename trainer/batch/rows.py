@@ -11,7 +11,7 @@ context. So each sampled token is trained in exactly one row.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryV
 from trainer.batch.recorded_text import TextCheck
 
 ROW_TOO_LONG = "row_too_long"  # the only code that depends on the trainer's memory
+FitsAlone = Callable[[int], bool]  # whether a row of so many tokens fits into memory in a pass of its own
 IN_OWN_GROUP = "in_own_group"  # a call in a shadow group that counts in its trajectory's group
 
 
@@ -36,9 +37,14 @@ class RowBasis:
     base_fingerprint: str | None
     ancestry: Sequence[str]  # version ids, the parent of the new version first
     max_age: int  # steps
-    max_tokens: int  # of one row
+    max_tokens: int  # of one row that shares a pass with others
     in_own: frozenset[str] = frozenset()  # ids of live calls in shadow groups that count in their trajectories' groups
     text: TextCheck | None = None  # None: the base has no tokenizer
+    fits_alone: FitsAlone | None = None  # None: no longer row does
+
+    def has_room(self, row_tokens: int) -> bool:
+        """Whether the trainer computes a row of this length, together with others or alone."""
+        return row_tokens <= self.max_tokens or (self.fits_alone is not None and self.fits_alone(row_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,7 @@ def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: 
     assert call.prompt_token_ids is not None
     assert choice.token_ids is not None
     prompt = _array(call.prompt_token_ids)
-    if len(prompt) + len(choice.token_ids) > basis.max_tokens:
+    if not basis.has_room(len(prompt) + len(choice.token_ids)):
         return ROW_TOO_LONG
     row = max((row for row in rows if row.begins(prompt)), key=lambda row: len(row.ids), default=None)
     if row is None:

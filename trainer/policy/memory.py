@@ -1,19 +1,44 @@
 """Memory of the device that trains: recognising that it is full, giving back what is unused, and its size in words.
 
-Owns: which errors of torch, CUDA and Python mean a full memory. Refuses: what to do about it (`trainer.step.core`).
+Owns: which errors of torch, CUDA and Python mean a full memory, and when torch's reserve is given back. Refuses: what
+to do about a full memory (`trainer.step.core`).
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import psutil
 import torch
 
+from trainer.batch.packing import Pack
+
 # Beside torch.OutOfMemoryError: an allocator on the CPU, CUDA outside of torch's allocator, and cuBLAS's workspace.
 _FULL: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _GIB: Final = 1 << 30
+_SHARED_BYTES: Final = 2 * _GIB  # more than CUDA's own contexts take: another process computes on the card
+
+
+class PassMemoryFull(MemoryError):
+    """The memory was full during a pass. `tokens` and `rows`: of that pass."""
+
+    def __init__(self, one: Pack, why: str) -> None:
+        super().__init__(why)
+        self.tokens, self.rows = len(one), len(one.rows)
+
+
+@contextmanager
+def pass_errors(one: Pack) -> Iterator[None]:
+    """Report a full memory within as `PassMemoryFull`."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as e:
+        if not is_out_of_memory(e):
+            raise
+        raise PassMemoryFull(one, str(e)) from e
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -30,6 +55,29 @@ def release_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def release_pool(device: torch.device) -> bool:
+    """Give back what torch reserves and does not use, if another process (an engine) computes on the same GPU.
+
+    Call it between steps: torch asks for the memory again in the next one. Returns whether anything was given back.
+    """
+    if device.type != "cuda" or not is_shared(device):
+        return False
+    torch.cuda.empty_cache()
+    torch.accelerator.empty_host_cache()  # pinned memory that held layers' inputs
+    return True
+
+
+def is_shared(device: torch.device) -> bool:
+    """Whether other processes hold much of a GPU's memory."""
+    free, total = torch.cuda.mem_get_info(device)
+    return bool(total - free - torch.cuda.memory_reserved(device) > _SHARED_BYTES)
+
+
+def host_free_bytes() -> int:
+    """What is free of the machine's memory now."""
+    return int(psutil.virtual_memory().available)
+
+
 def device_name(device: torch.device) -> str:
     """The device and its whole memory, for example `NVIDIA H100 80GB HBM3 (79 GiB)` or `cpu (16 GiB)`."""
     if device.type == "cuda":
@@ -43,7 +91,7 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    return int(psutil.virtual_memory().available)
+    return host_free_bytes()
 
 
 def free_memory(device: torch.device) -> str:

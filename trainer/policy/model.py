@@ -1,14 +1,14 @@
 """The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
 
-Owns: the forward pass, an adapter's weights in memory, and gradient checkpointing. Refuses: loading a base
-(`trainer.policy.base_model`), the check of its logprobs (`trainer.policy.startup_check`), losses, the layout of files
-(`trainer.artifacts.adapters`), optimizers.
+Owns: the forward pass, an adapter's weights in memory, and running layers by the method of a pass. Refuses: choosing
+the method (`trainer.policy.pass_method`), loading a base (`trainer.policy.base_model`), the check of its logprobs
+(`trainer.policy.startup_check`), losses, the layout of files (`trainer.artifacts.adapters`), optimizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 from peft import LoraConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from trainer.batch.packing import Pack
 from trainer.errors import AdapterInvalid
 from trainer.policy import attention
+from trainer.policy.pass_method import PassMethod, choose_method
+from trainer.policy.tiles import TiledMlps
 from trainer.settings import TrainerSettings
 
 _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
@@ -42,10 +46,17 @@ class Policy:
         }
         self._initial = self.state()
         self.alone = True  # one row a pass, unless packed rows are found to give the same results
+        self.attention = "eager"  # how attention is computed, as transformers names it
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]
         self.model_config: Any = self._causal.config
-        self._checkpointing = _wants_checkpointing(settings, self.device)
+        self.pass_budget = settings.token_budget  # tokens of a pass; less where those do not fit into memory
+        self.can_recompute = bool(self._causal.supports_gradient_checkpointing)
+        self.checked_tokens = settings.token_budget  # the longest row of the start-up check may have as many
+        self.has_long_rows = False  # unless rows longer than a pass are found to give the same results
+        self._settings = settings
+        self._mlps = TiledMlps(self._decoder)
+        self._method = PassMethod()
         self._prepare()
 
     @property
@@ -58,6 +69,11 @@ class Policy:
         """The dtype of the base's weights."""
         dtype: torch.dtype = self._causal.dtype
         return dtype
+
+    @property
+    def has_divisible_mlps(self) -> bool:
+        """Whether every layer has an MLP that may run in tiles."""
+        return self._mlps.in_every_layer
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -84,9 +100,10 @@ class Policy:
 
     def hidden(self, one: Pack) -> Tensor:
         """Return the last hidden states of a pack's tokens, shape (tokens, hidden), the base's dtype."""
-        arguments: dict[str, Any] = {} if self.alone else {"segments": one.segments}
+        method = self._choose_method(len(one))
+        arguments: dict[str, Any] = {} if self.alone else {"segments": one.segments, "query_tile": method.tile}
         dtype = self._causal.dtype
-        with self._autocast():
+        with self._autocast(), self._by(method):
             states: Tensor = self._decoder(
                 input_ids=self._batch_of(one.token_ids),
                 position_ids=torch.from_numpy(one.position_ids)[None].to(self.device),
@@ -120,16 +137,48 @@ class Policy:
                 module.attention_dropout = 0.0
             if isinstance(module, BaseTunerLayer):
                 module.cast_input_dtype_enabled = False  # peft would make every LoRA's input float32: see `hidden`
-        if self._checkpointing:
+        if self.can_recompute:
+            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self._causal.disable_input_require_grads()  # needed by reentrant checkpoints alone
+            for module in self._causal.modules():
+                if hasattr(module, "_gradient_checkpointing_func"):
+                    module._gradient_checkpointing_func = self._run_recomputed
+        self._model.train(False)
+
+    def _choose_method(self, tokens: int) -> PassMethod:
+        budget = self.pass_budget if self.has_long_rows else tokens
+        method = choose_method(tokens, budget, self.device.type, self._settings)
+        return method if self.can_recompute else PassMethod()
+
+    @contextmanager
+    def _by(self, method: PassMethod) -> Iterator[None]:
+        """Within: layers run by this method."""
+        before, self._method = self._method, method
+        try:
+            # transformers recomputes only in training mode; nothing else depends on it without dropout
+            self._model.train(method.recompute)
+            with self._mlps.tiles_of(method.tile):
+                yield
+        finally:
+            self._method = before
+            self._model.train(before.recompute)
+
+    def _run_recomputed(self, layer: Callable[..., Any], *inputs: Any) -> Any:
+        """Run a layer, and run it again by the same method in the backward pass, after other passes' forward passes."""
+        method = self._method
+
+        def run(*given: Any) -> Any:
+            with self._mlps.tiles_of(method.tile):
+                return layer(*given)
+
+        # The inputs are saved under these hooks; what the layer itself saves is dropped until it runs again.
+        with save_on_cpu(pin_memory=self.device.type == "cuda") if method.offload else nullcontext():
             # nothing is random, so no layer needs to keep the random state
-            how = {"use_reentrant": False, "preserve_rng_state": False}
-            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
-        # transformers checkpoints only in training mode; nothing else depends on it without dropout
-        self._model.train(self._checkpointing)
+            return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     def set_attention(self, implementation: str) -> None:
         """Compute attention with this implementation: `hone_packed`, or one of transformers' own, one row a pass."""
-        self.alone = implementation != attention.NAME
+        self.alone, self.attention = implementation != attention.NAME, implementation
         self._causal.set_attn_implementation(implementation)
 
     @torch.no_grad()
@@ -152,12 +201,6 @@ class Policy:
     def _autocast(self) -> torch.autocast:
         """On a base in bfloat16 the LoRA computes in bfloat16, as in an engine; what is trained stays float32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._causal.dtype == torch.bfloat16)
-
-
-def _wants_checkpointing(settings: TrainerSettings, device: torch.device) -> bool:
-    if settings.gradient_checkpointing == "auto":
-        return device.type == "cuda"
-    return settings.gradient_checkpointing
 
 
 def _difference(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer.batch.packing import Pack, pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
+from trainer.policy import memory
 from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES, kl_to_base
 from trainer.policy.model import Policy
@@ -126,10 +127,13 @@ def plan_update(
 ) -> UpdatePlan:
     """Pack the rows of a step, each cut after its last trained token.
 
-    `pass_budget`: tokens of a pack; None: `token_budget`.
+    `pass_budget`: tokens of a pack; None: `token_budget`. Rows longer than that come first, the longest one before the
+    others: what does not fit into memory is then found soon.
     """
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
-    return UpdatePlan(rows, pack(ids, pass_budget or settings.token_budget, alone=policy.alone))
+    budget = pass_budget or settings.token_budget
+    packs = pack(ids, budget, alone=policy.alone)
+    return UpdatePlan(rows, sorted(packs, key=lambda one: -len(one) if len(one) > budget else 0))
 
 
 def train_step(
@@ -152,7 +156,8 @@ def train_step(
         if stopped():
             optimizer.zero()
             raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        _accumulate(policy, one, planned.rows, settings, sums, fresh)
+        with memory.pass_errors(one):
+            _accumulate(policy, one, planned.rows, settings, sums, fresh)
     return sums.means() | fresh.means() | optimizer.step()
 
 
@@ -163,7 +168,7 @@ def measure_gaps(
     for one in planned.packs:
         if stopped():
             raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        with torch.no_grad():
+        with torch.no_grad(), memory.pass_errors(one):
             tokens = gather_tokens(one, planned.rows, policy.device)
             logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         fresh.add(one, planned.rows, tokens, logprobs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -42,6 +42,7 @@ from trainer.errors import (
     AliasBusy,
     BaseMismatch,
     MemoryFull,
+    RowTooLong,
     StepFailed,
     StepInterrupted,
     TrainerError,
@@ -139,6 +140,7 @@ class AliasTrainer:
         self._core: TrainerCore
         self._pass_budget: int  # as stored
         self._notice: str | None = None  # for the next report
+        self._row_notice: str | None = None  # the same, of the last row that did not fit alone
         self.gap_bound: float  # nats a token
 
     @classmethod
@@ -281,7 +283,14 @@ class AliasTrainer:
             self._has_waited = True
             log.warning("%s", notice)
 
-    async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
+    async def _train(
+        self,
+        claims: Sequence[GroupClaim],
+        campaign_id: str | None,
+        excluded: Sequence[GroupRows] = (),
+        unasked: Collection[str] = (),
+    ) -> StepReport:
+        """Train a step on the claims. `excluded`: the step's groups that were excluded when it began before."""
         seconds = PhaseSeconds()
         parent = await self._live()
         steps_done = await steps.count_schedule_steps(self._store, self._alias.id, campaign_id)
@@ -292,9 +301,10 @@ class AliasTrainer:
         await refusals.exclude_uncheckable_groups(self._store, refused, parent.id)
         parts = await self._parts(claims, seconds)
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
-        groups = await self._read(parts, parent, seconds, text)
-        teaching = await self._exclude(groups, claims)
-        unasked = scores.unasked_trajectories(chain.from_iterable(parts.values()))
+        found = await self._read(parts, parent, seconds, text)
+        teaching = await self._exclude(found, claims)
+        groups = [*excluded, *found]
+        unasked = {*unasked, *scores.unasked_trajectories(chain.from_iterable(parts.values()))}
         metrics = summary.reward_metrics(groups, unasked)
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
@@ -305,7 +315,13 @@ class AliasTrainer:
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = _RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
-        made = await self._step(attempt, campaign_id)
+        try:
+            made = await self._step(attempt, campaign_id)
+        except RowTooLong as e:
+            log.warning("%s", e)
+            self._row_notice = str(e)
+            without = [group for group in groups if group.code is not None]
+            return await self._train(used, campaign_id, without, unasked)  # its rows are read again, without that one
         if isinstance(made, StepEndedEarly):
             left = summary.add_counts(left, made.left_out)
             report = StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, code=made.code)
@@ -314,8 +330,9 @@ class AliasTrainer:
             trained = sum(len(group.trained) for group in teaching)
             report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
             report = replace(report, note=engine_gap.explain_unchecked(int(attempt.metrics["fresh_tokens"])) or "")
-        notice, self._notice = self._notice, None
-        return replace(report, notice=notice)
+        notices = [one for one in (self._notice, self._row_notice) if one is not None]
+        self._notice = self._row_notice = None
+        return replace(report, notice=" ".join(notices) or None)
 
     async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
         """Give back the groups that are still claimed; if the store is unavailable, the leases expire."""
@@ -359,7 +376,10 @@ class AliasTrainer:
         ancestry = await versions.list_ancestors(self._store, parent.id)
         ids = list(parts)
         in_own = await counts_in_own_group(self._store, ids)
-        basis = RowBasis(self._fingerprint, ancestry, self._settings.max_age, self._settings.token_budget, in_own, text)
+        settings = self._settings
+        basis = RowBasis(
+            self._fingerprint, ancestry, settings.max_age, settings.token_budget, in_own, text, self._core.fits_alone
+        )
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
             rewards = [part_rewards(parts[view.id]) for view in views]
@@ -565,5 +585,5 @@ def _ledger_rows(attempt: _RunningStep, version: VersionView) -> list[LedgerRow]
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups may fail again; then their retries are limited."""
-    innocent = RecorderError | StepInterrupted | MemoryFull | VersionNotWritten
+    innocent = RecorderError | StepInterrupted | MemoryFull | RowTooLong | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -32,14 +32,17 @@ from recorder.store.database import Store
 from trainer.artifacts import adapters, checkpoint, durable_folders, probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.batch.packing import smaller_budget
+from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, MemoryFull, UnsupportedModel, VersionNotWritten
-from trainer.policy import memory, update
+from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
+from trainer.policy import memory, row_fit, update
 from trainer.policy.base_model import ROOM, load_policy, memory_errors
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
+
+_STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,14 +146,20 @@ class PhaseSeconds:
 class TrainerCore:
     """A policy with its optimizer."""
 
-    def __init__(self, base: Path, settings: TrainerSettings, folders: TrainerFolders) -> None:
+    def __init__(
+        self, base: Path, settings: TrainerSettings, folders: TrainerFolders, fits_alone: FitsAlone | None = None
+    ) -> None:
+        """`fits_alone`: whether a row longer than `token_budget` fits into memory in a pass of its own; None: by
+        `trainer.policy.row_fit`.
+        """
         torch.set_num_threads(settings.threads)
         self.policy: Policy = load_policy(base, settings)
         _require_servable(self.policy, settings)
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
-        self.pass_budget = settings.token_budget  # tokens of a pass; less where those do not fit into memory
+        self._estimate: FitsAlone = fits_alone or partial(row_fit.fits_alone, self.policy)
+        self._too_long: int | None = None  # tokens of the shortest row above the budget that is not computed
         self._at: str | None = None  # the version in memory; None: unknown
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
@@ -160,6 +169,21 @@ class TrainerCore:
     def device_name(self) -> str:
         """The device that trains, with the size of its memory."""
         return memory.device_name(self.policy.device)
+
+    @property
+    def pass_budget(self) -> int:
+        """Tokens of a pass: `token_budget`, or less where those do not fit into memory."""
+        return self.policy.pass_budget
+
+    @pass_budget.setter
+    def pass_budget(self, tokens: int) -> None:
+        self.policy.pass_budget = tokens
+
+    def fits_alone(self, row_tokens: int) -> bool:
+        """Whether a row longer than `token_budget` is computed, in a pass of its own."""
+        if self._too_long is not None and row_tokens >= self._too_long:
+            return False
+        return self._estimate(row_tokens)
 
     def publish_trial(self, origin: AdapterOrigin) -> PublishedAdapter:
         """Write an adapter with weights that are not zero, as a step would, to be tried and removed.
@@ -212,8 +236,16 @@ class TrainerCore:
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
-        `became` is called. Raises `StepFailed`, `MemoryFull`, `StepInterrupted`.
+        `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`.
         """
+        try:
+            return self._step(rows, rate, stopped, seconds)
+        finally:
+            memory.release_pool(self.policy.device)
+
+    def _step(
+        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> TrainedStep:
         earlier = self.policy.state()
         while True:
             self._at = None
@@ -226,7 +258,8 @@ class TrainerCore:
                 if not memory.is_out_of_memory(e):
                     raise
                 failure = str(e)
-            self._lower_pass_budget(rows, failure)
+                size = (e.tokens, e.rows) if isinstance(e, memory.PassMemoryFull) else None
+            self._lower_pass_budget(rows, failure, size)
         metrics |= {"probe_separation": contexts["separation"], "optimizer_fresh": float(self._is_fresh)}
         changed = not adapters.is_same_adapter(earlier, self.policy.state())
         return TrainedStep(metrics, contexts, changed, fresh.by_trajectory)
@@ -263,25 +296,32 @@ class TrainerCore:
     def _plan(self, rows: Sequence[WeightedRow]) -> update.UpdatePlan:
         return update.plan_update(self.policy, rows, self._settings, self.pass_budget)
 
-    def _lower_pass_budget(self, rows: Sequence[WeightedRow], failure: str) -> None:
-        """Halve the tokens of a pass until the largest pass is smaller, and go back to the step's parent.
+    def _lower_pass_budget(self, rows: Sequence[WeightedRow], failure: str, size: tuple[int, int] | None) -> None:
+        """Halve the tokens of a pass until the pass that failed is divided, and go back to the step's parent.
 
-        Raises `MemoryFull` if the largest pass is one row: it cannot be divided.
+        `size`: tokens and rows of that pass; None: unknown, so it is taken for the largest. One row cannot be divided:
+        where a pass has fewer tokens than it, it is computed with less memory. Raises `MemoryFull` or, for a row above
+        `token_budget`, `RowTooLong` if it was computed so already.
         """
         assert self._start is not None
-        device = self.policy.device
+        device, settings = self.policy.device, self._settings
         self._optimizer.zero()
         memory.release_memory(device)
-        packs = [one for part in update.split_substeps(rows) for one in self._plan(part).packs]
-        budget = smaller_budget(packs, self.pass_budget)
-        if budget is None:
-            longest = max(map(len, packs))
+        if size is None:
+            packs = [one for part in update.split_substeps(rows) for one in self._plan(part).packs]
+            size = max((len(one), len(one.rows)) for one in packs)
+        tokens, rows_of_pass = size
+        is_last = rows_of_pass == 1 and (tokens > self.pass_budget or not self.policy.has_long_rows)
+        what = f"a pass with one row of {tokens} tokens does not fit into memory ({memory.free_memory(device)} between"
+        if is_last and tokens > settings.token_budget:
+            self._too_long = limit = max(settings.token_budget + 1, tokens - tokens // _STEPS_DOWN)
+            raise RowTooLong(f"{what} passes): trajectories of {limit} tokens or more are excluded. {failure}")
+        if is_last:
             raise MemoryFull(
-                f"a pass with one row of {longest} tokens does not fit into memory ({memory.free_memory(device)} "
-                f"between passes). {ROOM}, or set trainer.token_budget below {longest}: longer trajectories are then "
-                f"excluded. {failure}"
+                f"{what} passes). {ROOM}, or set trainer.token_budget below {tokens}: longer trajectories then have "
+                f"a pass of their own if they fit, and are excluded if not. {failure}"
             )
-        self.pass_budget = budget
+        self.pass_budget = smaller_budget(tokens, self.pass_budget)
         self.go_to(self._start)
 
     def became(self, version_id: str) -> None:

@@ -198,6 +198,28 @@ def test_a_turn_too_long_for_the_trainers_memory_is_left_out_and_the_shorter_one
     assert [one.code for one in skipped] == [ROW_TOO_LONG]
 
 
+def test_the_late_turns_of_a_long_trajectory_are_trained_where_the_row_fits_alone() -> None:
+    view = trajectory(call(1, [1] * 5, choice([2] * 5)), call(2, [1] * 5 + [2] * 5 + [3], choice([4])))
+    asked: list[int] = []
+
+    def fits_alone(row_tokens: int) -> bool:
+        asked.append(row_tokens)
+        return row_tokens <= 12
+
+    (row,), skipped = trajectory_rows(view, replace(BASIS, max_tokens=10, fits_alone=fits_alone))
+    assert trained(row) == [2, 2, 2, 2, 2, 4]
+    assert skipped == []
+    assert asked == [12]  # what shares a pass with others is not asked for
+
+
+def test_a_row_that_does_not_fit_alone_keeps_its_reason() -> None:
+    view = trajectory(call(1, [1] * 5, choice([2] * 5)), call(2, [1] * 5 + [2] * 5 + [3], choice([4])))
+    basis = replace(BASIS, max_tokens=10, fits_alone=lambda row_tokens: row_tokens <= 11)
+    (row,), (one,) = trajectory_rows(view, basis)
+    assert len(row) == 10
+    assert (one.call_id, one.code) == ("call_2", ROW_TOO_LONG)
+
+
 # --- any tree of conversations ---------------------------------------------------------------------------------------
 
 

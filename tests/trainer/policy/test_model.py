@@ -18,7 +18,7 @@ from torch.nn.attention.bias import CausalBias
 
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
-from trainer.batch.packing import Segment, pack
+from trainer.batch.packing import pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
@@ -250,9 +250,8 @@ def test_a_damaged_weight_file_is_told(tiny_base: Path, tmp_path: Path) -> None:
 
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_a_gpu_is_told_of_the_same_mask_that_a_cpu_is_given(offset: int, length: int) -> None:
-    segment = Segment(100, 100 + length, offset, (0,))
-    given = attention._mask(segment, torch.device("cpu"))
-    told = attention._mask(segment, torch.device("cuda"))
+    given = attention._mask(offset, length, torch.device("cpu"))
+    told = attention._mask(offset, length, torch.device("cuda"))
     assert isinstance(told, CausalBias)
     assert given is not None
     assert torch.equal(told._materialize(torch.device("cpu")), given)
