@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("proxy.commands.init:init", "Write a hone.toml from what is found on this machine."),
     "demo": ("proxy.commands.demo:demo", "Train a small agent on this machine, in minutes."),
+    "plan": ("trainer.commands.plan:plan", "Compute whether a model fits on a card, and with which settings."),
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),

@@ -88,7 +88,8 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "agents": set(),
         "policy": {"batch"},
         "artifacts": {"batch", "policy"},
-        "step": {"artifacts", "batch", "policy"},
+        "memory": {"artifacts", "batch", "policy"},
+        "step": {"artifacts", "batch", "memory", "policy"},
         "tasks": {"agents"},
         "scenario_generation": {"tasks"},
         "measures": set(),
@@ -97,7 +98,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "trackers": set(),
         "runtime": {"agents", "campaign", "measures", "report", "step", "tasks", "trackers"},
         "evaluation": {"agents", "campaign", "measures", "runtime", "tasks"},
-        "commands": {"campaign", "evaluation", "report", "runtime", "scenario_generation", "tasks"},
+        "commands": {"campaign", "evaluation", "memory", "report", "runtime", "scenario_generation", "tasks"},
     },
     "proxy": {
         "http": set(),

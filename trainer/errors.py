@@ -7,6 +7,8 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, incomplete or of other parameters
 ├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
+├── PlanInvalid           a model, card or length for which no memory can be computed
+├── DoesNotFit            a set-up of engine and trainer that a card cannot hold
 ├── MemoryFull            a pass with one row alone did not fit into memory
 ├── RowTooLong            a row above the token budget did not fit into memory in a pass of its own
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
@@ -57,6 +59,18 @@ class CheckpointInvalid(TrainerError):
 
 class StepFailed(TrainerError):
     """A step was abandoned; its groups were given back or excluded."""
+
+
+class PlanInvalid(TrainerError):
+    """What `hone plan` was asked for does not exist."""
+
+    exit_code = MISCONFIGURED
+
+
+class DoesNotFit(TrainerError):
+    """The trainer cannot hold a pass of `trainer.token_budget` on its card."""
+
+    exit_code = MISCONFIGURED
 
 
 class MemoryFull(TrainerError):

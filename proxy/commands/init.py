@@ -19,6 +19,8 @@ from proxy.commands.context import ensure_context
 from recorder.base.terminal import echo, write_json
 
 if TYPE_CHECKING:
+    from proxy.doctor.discovery import Discovery
+    from proxy.doctor.memory_plan import MemoryPlan
     from proxy.settings.toml_writer import SettingLine
     from recorder.models.base_model import ModelProfile
 
@@ -57,7 +59,8 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     base = _from_anywhere(base)
     own_base = chosen_base(discovery, base)
     model = _model(own_base) if own_base is not None else None
-    lines = first_settings(discovery, alias, base, model)
+    memory = _memory(own_base, discovery)
+    lines = first_settings(discovery, alias, base, model, memory)
     sentence = unknown_family(model) if model is not None else None
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
@@ -94,6 +97,24 @@ def _model(base: str) -> ModelProfile | None:
     if refusal is not None:
         raise ConfigError(f"{refusal.found} {refusal.todo}")
     return model
+
+
+def _memory(base: str | None, discovery: Discovery) -> MemoryPlan | None:
+    """How engine and trainer share the GPUs; None without GPUs, or where it cannot be computed.
+
+    Raises `ConfigError` for a base that does not fit.
+    """
+    from proxy.doctor.memory_plan import MemoryPlan, ask_plan
+    from proxy.errors import ConfigError
+
+    if base is None or discovery.device != "cuda" or not discovery.gpus:
+        return None
+    plan = asyncio.run(ask_plan(base, discovery.gpus))
+    if not isinstance(plan, MemoryPlan):
+        return None  # `hone doctor` says why
+    if not plan.fits:
+        raise ConfigError(plan.sentence)
+    return plan
 
 
 def _refuse_to_replace(file: Path, force: bool) -> None:

@@ -20,8 +20,9 @@ from proxy.doctor import machine
 from proxy.doctor.engines import bases_on_disk, check_engines
 from proxy.doctor.environment import CHECK, PARSER_CHECK, EnvironmentNeeds, probe_python
 from proxy.doctor.logprobs import ask_fixed_text, check_logprobs
-from proxy.doctor.machine import check_gpu_memory, list_gpus
+from proxy.doctor.machine import check_gpu_memory, list_gpus, shares_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
+from proxy.doctor.memory_plan import ask_plan
 from proxy.doctor.model_settings import check_model
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
@@ -199,12 +200,20 @@ async def check_all(
         check_learner(settings, config, env),
         check_mcp_servers(settings.mcp, offline=offline),
     )
-    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), engine_checks, *stages)
+    later = await asyncio.gather(
+        stored, check_environments(settings), _of_gpus(settings, config, env), engine_checks, *stages
+    )
     return [*local, *check_remote_parsers(settings), *chain.from_iterable(later)]
 
 
-async def _of_gpus(settings: HoneSettings) -> list[Finding]:
-    return [check_gpu_memory(settings, await asyncio.to_thread(list_gpus))]
+async def _of_gpus(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+    there = await asyncio.to_thread(list_gpus)
+    if (reason := shares_gpus(settings, there)) is not None:
+        return [reason]
+    if machine.check_trainer(settings).verdict is not FindingLevel.FINE:
+        return []  # `check_environments` reports it
+    base = settings.trainer.base or str(settings.engine.base)
+    return [check_gpu_memory(settings, there, await ask_plan(base, there, config=config, env=env))]
 
 
 async def _of_engines(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:

@@ -18,7 +18,8 @@ from typing import Final
 
 import httpx
 
-from proxy.doctor.machine import VLLM_SHARE, list_gpus, share_next_to_trainer
+from proxy.doctor.machine import VLLM_SHARE, list_gpus
+from proxy.doctor.memory_plan import MemoryPlan
 from proxy.doctor.model_settings import USUAL_CONTEXT, context_line, fit_context, parser_lines
 from proxy.engine.base import hub_cache
 from proxy.engine.command import Device, detect_device
@@ -168,16 +169,21 @@ def chosen_base(discovery: Discovery, base: str | None) -> str | None:
 
 
 def first_settings(
-    discovery: Discovery, alias: str, base: str | None, model: ModelProfile | None = None
+    discovery: Discovery,
+    alias: str,
+    base: str | None,
+    model: ModelProfile | None = None,
+    memory: MemoryPlan | None = None,
 ) -> list[SettingLine]:
     """The lines of hone.toml. `alias`: the model name that agents request; `base`: a given base model, else None.
 
-    `model`: what is known of `chosen_base`, None if it is not on this machine.
+    `model`: what is known of `chosen_base`, None if it is not on this machine. `memory`: how it fits on the GPUs, None
+    if there are none, or it could not be computed.
     """
     if discovery.engine is not None and base is None:
         lines = [*_named(alias, discovery.engine), *_of_engine(discovery.engine)]
     else:
-        lines = [*_named(alias, None), *_own_engine(discovery, base, model)]
+        lines = [*_named(alias, None), *_own_engine(discovery, base, model, memory)]
     return [*lines, *_judge(discovery)]
 
 
@@ -210,7 +216,9 @@ def _of_engine(engine: RunningEngine) -> Iterator[SettingLine]:
         )
 
 
-def _own_engine(discovery: Discovery, base: str | None, model: ModelProfile | None) -> Iterator[SettingLine]:
+def _own_engine(
+    discovery: Discovery, base: str | None, model: ModelProfile | None, memory: MemoryPlan | None
+) -> Iterator[SettingLine]:
     why = (
         "the newest model in the Hugging Face cache."
         if discovery.model
@@ -225,10 +233,10 @@ def _own_engine(discovery: Discovery, base: str | None, model: ModelProfile | No
             ("engine", "kv_cache_bytes"), CPU_CACHE_BYTES, "on a CPU the default of 128 MiB is too small."
         )
     else:
-        yield from _context_on_gpu(discovery.gpus, model)
+        yield from _context_on_gpu(discovery.gpus, model, memory)
     yield from parser_lines(model, chosen)
     if discovery.device == "cuda":
-        yield from _on_gpus(discovery.gpus)  # last, since it may end with a table
+        yield from _on_gpus(discovery.gpus, memory)  # last, since it may end with a table
 
 
 def _context_on_cpu(model: ModelProfile | None) -> Iterator[SettingLine]:
@@ -240,27 +248,41 @@ def _context_on_cpu(model: ModelProfile | None) -> Iterator[SettingLine]:
         yield SettingLine(("engine", "max_model_len"), CPU_CONTEXT, why)
 
 
-def _context_on_gpu(gpus: tuple[float, ...], model: ModelProfile | None) -> Iterator[SettingLine]:
+def _context_on_gpu(
+    gpus: tuple[float, ...], model: ModelProfile | None, memory: MemoryPlan | None
+) -> Iterator[SettingLine]:
     """The context that fits beside the weights; none where the model's own is not known: vLLM then takes its own."""
     if model is None:
         return
-    share = share_next_to_trainer(gpus[0]) if len(gpus) == 1 else VLLM_SHARE
     weights = model.parameter_bytes.total if model.parameter_bytes is not None else 0
-    cache = min(gpus, default=math.inf) * 2**30 * share - weights - _ENGINE_ROOM_BYTES
+    cache = min(gpus, default=math.inf) * 2**30 * VLLM_SHARE - weights - _ENGINE_ROOM_BYTES
+    if memory is not None:
+        cache = memory.settings.get("engine.kv_cache_bytes", cache)
     tokens = fit_context(model, cache, _BFLOAT16_BYTES, USUAL_CONTEXT)
     if tokens is not None:
         yield context_line(model, tokens, "the engine's part of the GPU")
 
 
-def _on_gpus(gpus: tuple[float, ...]) -> Iterator[SettingLine]:
+def _on_gpus(gpus: tuple[float, ...], memory: MemoryPlan | None) -> Iterator[SettingLine]:
     yield SettingLine(("engine", "device"), "cuda", f"{len(gpus) or 'at least one'} GPU with a driver.")
     if len(gpus) == 1:
-        why = f"one GPU of {gpus[0]:.0f} GiB, which engine and trainer share (docs/gpu.md)."
-        yield SettingLine(("engine", "gpu_memory_utilization"), share_next_to_trainer(gpus[0]), why)
+        yield from _split(gpus[0], memory)
     elif gpus:
         yield SettingLine(
             ("engine", "env", "CUDA_VISIBLE_DEVICES"), str(len(gpus) - 1), "the trainer uses the first GPU."
         )
+
+
+def _split(gib: float, memory: MemoryPlan | None) -> Iterator[SettingLine]:
+    """How engine and trainer share one GPU, as `hone plan` computes it."""
+    share = ("engine", "gpu_memory_utilization")
+    if memory is None:
+        why = f"engine and trainer share one GPU of {gib:.0f} GiB: `hone plan` computes the engine's part."
+        yield SettingLine(share, VLLM_SHARE, why, off=True)
+        return
+    why = f"one GPU of {gib:.0f} GiB, of which the trainer needs {memory.trainer:.1f} (`hone plan`)."
+    yield SettingLine(share, memory.settings[".".join(share)], why)
+    yield SettingLine(("engine", "kv_cache_bytes"), memory.settings["engine.kv_cache_bytes"], "what the engine gets.")
 
 
 def _judge(discovery: Discovery) -> Iterator[SettingLine]:

@@ -7,7 +7,7 @@ of judge and learner (`proxy.doctor.checkup`).
 from __future__ import annotations
 
 import importlib.util
-import math
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.doctor.environment import Extra, Installer
+from proxy.doctor.memory_plan import MemoryPlan, NoPlan
 from proxy.engine.base import base_folder, refuse_base
 from proxy.engine.command import Device, detect_device, dtype_of, has_driver, require_free
 from proxy.errors import PortInUse
@@ -193,9 +194,6 @@ def _tracker(name: Extra, key: str) -> Finding:
 
 CHECK: Final = "gpu memory"
 VLLM_SHARE: Final = 0.92  # vLLM's default share of a GPU's memory
-# docs/gpu.md: a step on a 1.5B base took 11 GiB at the default trainer.token_budget, 14 GiB at twice that; plus margin.
-TRAINER_GIB: Final = 17
-MIN_SHARE: Final = 0.3
 _LIMIT_S: Final = 20.0
 
 
@@ -223,13 +221,8 @@ def _seen(memory: list[float], visible: str | None) -> list[float]:
     return memory[: len(names)]
 
 
-def share_next_to_trainer(gib: float) -> float:
-    """The share of a GPU for the engine that leaves the trainer `TRAINER_GIB`, in steps of 0.05."""
-    return max(MIN_SHARE, math.floor((gib - TRAINER_GIB) / gib * 20) / 20)
-
-
-def check_gpu_memory(settings: HoneSettings, there: Sequence[float]) -> Finding:
-    """Whether an engine that Hone starts leaves memory for the trainer. `there`: each GPU's memory in GiB."""
+def shares_gpus(settings: HoneSettings, there: Sequence[float]) -> Finding | None:
+    """Why no engine and trainer of this machine need a plan of its GPUs (`there`: GiB of each); None: they do."""
     engine = settings.engine
     if not there:
         return Finding(CHECK, FindingLevel.SKIPPED, "this machine has no GPU.")
@@ -237,9 +230,17 @@ def check_gpu_memory(settings: HoneSettings, there: Sequence[float]) -> Finding:
         return Finding(CHECK, FindingLevel.SKIPPED, "Hone starts no engine on a GPU of this machine.")
     if not check_weights(settings) or settings.trainer.device == "cpu":
         return Finding(CHECK, FindingLevel.FINE, "the engine shares no GPU with a trainer.")
-    if len(there) > 1:
-        return _several(settings, there)
-    return _one(settings, there[0])
+    return None
+
+
+def check_gpu_memory(settings: HoneSettings, there: Sequence[float], plan: MemoryPlan | NoPlan) -> Finding:
+    """Whether an engine that Hone starts leaves memory for the trainer. `there`: each GPU's memory in GiB."""
+    if isinstance(plan, NoPlan):
+        todo = "Look at it with `hone plan --model NAME --gpu GIB`."
+        return Finding(CHECK, FindingLevel.NOTE, f"the memory could not be computed: {plan.reason}", todo)
+    if not plan.fits:
+        return Finding(CHECK, FindingLevel.WRONG, plan.sentence)
+    return _several(settings, there) if len(there) > 1 else _one(settings, there[0], plan)
 
 
 def _several(settings: HoneSettings, there: Sequence[float]) -> Finding:
@@ -258,19 +259,23 @@ def _several(settings: HoneSettings, there: Sequence[float]) -> Finding:
     )
 
 
-def _one(settings: HoneSettings, gib: float) -> Finding:
+def _one(settings: HoneSettings, gib: float, plan: MemoryPlan) -> Finding:
     engine = settings.engine
     if engine.kv_cache_bytes is not None:
-        cache = engine.kv_cache_bytes / 2**30
-        text = f"the engine uses its weights and {cache:.1f} of {gib:.0f} GiB for its cache; the trainer gets the rest."
-        return Finding(CHECK, FindingLevel.FINE, text)
-    share = engine.gpu_memory_utilization or VLLM_SHARE
-    left = f"the engine takes {share:.0%} of {gib:.0f} GiB and leaves the trainer {gib * (1 - share):.1f} GiB"
-    if gib * (1 - share) >= min(TRAINER_GIB, gib * (1 - MIN_SHARE)):
-        return Finding(CHECK, FindingLevel.FINE, f"{left}.")
+        taken = plan.engine_fixed + engine.kv_cache_bytes / 2**30
+    else:
+        taken = gib * (engine.gpu_memory_utilization or VLLM_SHARE)
+    left = f"the engine takes {taken:.1f} of {gib:.0f} GiB and leaves the trainer {max(0.0, gib - taken):.1f} GiB"
+    if gib - taken >= plan.trainer:
+        return Finding(CHECK, FindingLevel.FINE, f"{left}; it needs {plan.trainer:.1f} GiB.")
+    advice = " and ".join(f"{name} = {json.dumps(value)}" for name, value in plan.settings.items() if _splits(name))
     return Finding(
         CHECK,
         FindingLevel.NOTE,
-        f"{left}: a step on a 1.5B base needs 11 GiB, and longer sequences need more (docs/gpu.md).",
-        f"Set engine.gpu_memory_utilization = {share_next_to_trainer(gib):g}, or lower trainer.token_budget.",
+        f"{left}, and it needs {plan.trainer:.1f} GiB for passes of trainer.token_budget.",
+        f"Set {advice}, or lower trainer.token_budget (`hone plan`).",
     )
+
+
+def _splits(name: str) -> bool:
+    return name in ("engine.gpu_memory_utilization", "engine.kv_cache_bytes")

@@ -35,6 +35,7 @@ ONLY_READ: Final = {
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",
     "delete": "asks before it deletes; tests/recorder/commands",
+    "plan": "computes for seconds; tests/trainer/memory",
     "init": "writes a hone.toml from what it finds on the machine; tests/proxy/commands",
     "demo": "runs an engine and trains; tests/install",
     "db copy": "takes a second database; tests/recorder/maintenance/transfer",

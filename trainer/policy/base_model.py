@@ -82,6 +82,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     attention.register_attention()
     transformers_logging.disable_progress_bar()
     device = choose_device(settings)
+    memory.use_expandable_segments(device)
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
         positions.require_fixed_positions(config, str(base))
@@ -90,7 +91,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         )
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
-    adapted = _with_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
+    adapted = add_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
     with memory_errors(f"the base {base} does not fit into memory", device):
         policy = Policy(adapted.to(device), str(base), settings)
     check = (
@@ -113,7 +114,8 @@ def memory_errors(what: str, device: torch.device) -> Iterator[None]:
         raise MemoryFull(f"{what} ({memory.free_memory(device)}). {ROOM}: {e}") from e
 
 
-def _with_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
+def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
+    """Put the LoRA of `settings` on a model. `base` is its name in errors. Raises `TrainerError`."""
     if settings.target != "all-linear":
         _require_targets(model, base, settings.target)
     config = LoraConfig(

@@ -7,6 +7,7 @@ to do about a full memory (`trainer.step.core`).
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -39,6 +40,20 @@ def pass_errors(one: Pack) -> Iterator[None]:
         if not is_out_of_memory(e):
             raise
         raise PassMemoryFull(one, str(e)) from e
+
+
+# The allocator's settings, by the names that torch reads; a user's own are left as they are.
+_ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+def use_expandable_segments(device: torch.device) -> None:
+    """Let torch grow its segments of a GPU instead of keeping many that fit no later pass. Call it before it has any.
+
+    It is set in this process alone, not by a variable: an engine that the same command starts would inherit that, and
+    vLLM refuses to sleep with such segments.
+    """
+    if device.type == "cuda" and not any(os.environ.get(name) for name in _ALLOCATOR):
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -50,7 +50,7 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
     try:
         policy.load_state(random_state(policy))
         expected = _expected(policy, token_budget)
-        for implementation in _attentions(policy.model_config):
+        for implementation in possible_attentions(policy.model_config):
             if _reproduces(policy, implementation, expected, token_budget):
                 policy.has_long_rows = _has_long_rows(policy, expected)
                 return
@@ -144,7 +144,7 @@ def _is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
     return bool(((found - expected).abs().max() / scale) < tolerance)
 
 
-def _attentions(config: Any) -> list[str]:
+def possible_attentions(config: Any) -> list[str]:
     """The attention implementations that may work for the model, the fastest first."""
     packed = [attention.NAME] if _all_attend_fully(config) else []
     return [*packed, *([] if _is_capped(config) else ["sdpa"]), _OWN]

@@ -35,6 +35,7 @@ from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
+from trainer.memory.start import require_room
 from trainer.policy import memory, row_fit, update
 from trainer.policy.base_model import ROOM, load_policy, memory_errors
 from trainer.policy.model import Policy
@@ -153,6 +154,7 @@ class TrainerCore:
         `trainer.policy.row_fit`.
         """
         torch.set_num_threads(settings.threads)
+        require_room(base, settings)
         self.policy: Policy = load_policy(base, settings)
         _require_servable(self.policy, settings)
         self._optimizer = Optimizer(self.policy.parameters, settings)

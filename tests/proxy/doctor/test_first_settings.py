@@ -71,9 +71,11 @@ def test_an_engine_that_runs_is_used_and_one_that_is_asked_for_is_started() -> N
 
 
 @pytest.mark.parametrize(
-    ("gpus", "share", "env"), [((80.0,), 0.75, {}), ((80.0, 80.0), None, {"CUDA_VISIBLE_DEVICES": "1"})]
+    ("gpus", "share", "env"), [((80.0,), None, {}), ((80.0, 80.0), None, {"CUDA_VISIBLE_DEVICES": "1"})]
 )
-def test_engine_and_trainer_are_given_room(gpus: tuple[float, ...], share: float | None, env: dict[str, str]) -> None:
+def test_without_a_plan_only_two_gpus_are_divided(
+    gpus: tuple[float, ...], share: float | None, env: dict[str, str]
+) -> None:
     engine = written(Discovery(None, None, "cuda", gpus, None)).engine
     assert engine.gpu_memory_utilization == share
     assert engine.env == env

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from proxy.doctor.machine import MIN_SHARE, check_gpu_memory, list_gpus, share_next_to_trainer
+from proxy.doctor.machine import check_gpu_memory, list_gpus, shares_gpus
+from proxy.doctor.memory_plan import MemoryPlan, NoPlan
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.base.findings import FindingLevel
@@ -58,33 +57,56 @@ def settings(*, device: str = "auto", **engine: object) -> HoneSettings:
     )
 
 
-def test_an_engine_and_a_trainer_on_one_gpu_are_told_of_the_setting() -> None:
-    found = check_gpu_memory(settings(), [80])
+PLAN = MemoryPlan(
+    True, "m fits.", trainer=12.0, engine_fixed=20.0,
+    settings={"engine.gpu_memory_utilization": 0.85, "engine.kv_cache_bytes": 45 * 2**30, "trainer.token_budget": 1},
+)  # fmt: skip
+
+
+def test_an_engine_and_a_trainer_on_one_gpu_are_told_of_the_settings() -> None:
+    found = check_gpu_memory(settings(), [80], PLAN)
     assert found.verdict is FindingLevel.NOTE
-    assert "takes 92% of 80 GiB and leaves the trainer 6.4 GiB" in found.found
-    assert "engine.gpu_memory_utilization = 0.75" in found.todo
+    assert "takes 73.6 of 80 GiB and leaves the trainer 6.4 GiB, and it needs 12.0 GiB" in found.found
+    assert "engine.gpu_memory_utilization = 0.85 and engine.kv_cache_bytes = 48318382080" in found.todo
 
 
-@given(gib=st.floats(4, 200))
-def test_what_is_advised_is_then_found_fine(gib: float) -> None:
-    share = share_next_to_trainer(gib)
-    assert MIN_SHARE <= share < 1
-    assert check_gpu_memory(settings(gpu_memory_utilization=share), [gib]).verdict is FindingLevel.FINE
+def test_what_is_advised_is_then_found_fine() -> None:
+    by_share = settings(gpu_memory_utilization=0.85)
+    by_cache = settings(kv_cache_bytes=45 * 2**30)
+    assert [check_gpu_memory(one, [80], PLAN).verdict for one in (by_share, by_cache)] == [FindingLevel.FINE] * 2
+
+
+def test_a_cache_that_leaves_too_little_is_told() -> None:
+    assert check_gpu_memory(settings(kv_cache_bytes=55 * 2**30), [80], PLAN).verdict is FindingLevel.NOTE
+
+
+def test_what_cannot_fit_is_wrong_in_the_words_of_the_plan() -> None:
+    no = MemoryPlan(False, "m does not fit. Nearest that fits: n.", 90.0, 20.0, {})
+    found = check_gpu_memory(settings(), [80], no)
+    assert (found.verdict, found.found) == (FindingLevel.WRONG, no.sentence)
+
+
+def test_a_plan_that_cannot_be_made_is_a_note_with_its_reason() -> None:
+    found = check_gpu_memory(settings(), [80], NoPlan("the hub does not answer."))
+    assert found.verdict is FindingLevel.NOTE
+    assert "the hub does not answer." in found.found
 
 
 def test_two_gpus_are_not_shared() -> None:
-    told = check_gpu_memory(settings(), [80, 80])
+    told = check_gpu_memory(settings(), [80, 80], PLAN)
     assert told.verdict is FindingLevel.NOTE
     assert 'CUDA_VISIBLE_DEVICES = "1" in [engine.env]' in told.todo
     apart = settings(env={"CUDA_VISIBLE_DEVICES": "1"})
-    assert check_gpu_memory(apart, [80, 80]).verdict is FindingLevel.FINE
+    assert check_gpu_memory(apart, [80, 80], PLAN).verdict is FindingLevel.FINE
 
 
-def test_a_cache_of_a_given_size_is_a_split_too() -> None:
-    assert check_gpu_memory(settings(kv_cache_bytes=2**30), [24]).verdict is FindingLevel.FINE
+def verdict(one: HoneSettings, there: list[float]) -> FindingLevel | None:
+    found = shares_gpus(one, there)
+    return None if found is None else found.verdict
 
 
-def test_nothing_is_advised_where_nothing_is_shared() -> None:
-    assert check_gpu_memory(settings(), []).verdict is FindingLevel.SKIPPED
-    assert check_gpu_memory(settings(urls=["http://127.0.0.1:9"]), [80]).verdict is FindingLevel.SKIPPED
-    assert check_gpu_memory(settings(device="cpu"), [80]).verdict is FindingLevel.FINE
+def test_nothing_is_computed_where_nothing_is_shared() -> None:
+    assert verdict(settings(), []) is FindingLevel.SKIPPED
+    assert verdict(settings(urls=["http://127.0.0.1:9"]), [80]) is FindingLevel.SKIPPED
+    assert verdict(settings(device="cpu"), [80]) is FindingLevel.FINE
+    assert verdict(settings(), [80]) is None

@@ -1,0 +1,206 @@
+"""Plans of engine and trainer on cards: what fits, the settings, the nearest set-up, and the trainer's own check."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_step import _QWEN, BASES, RESULTS, SETTINGS
+from recorder.models.base_model import ModelProfile, read_base_model
+from recorder.models.shipped_configs import SHIPPED
+from trainer.errors import DoesNotFit, PlanInvalid, UnsupportedModel
+from trainer.memory import plan as plans
+from trainer.memory import start
+from trainer.memory.cards import CARDS, Card, find_card
+from trainer.memory.plan import CONTEXT_BYTES, GIB, RESERVED, UTILISATION, EngineFacts, Plan, make_plan
+from trainer.memory.step_memory import measure_step
+from trainer.settings import TrainerSettings
+
+FACTS = EngineFacts()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> ModelProfile:
+    """A base of 20 million parameters, known by its config.json alone."""
+    values = _QWEN | BASES["small"] | {"num_hidden_layers": 6, "vocab_size": 65_536}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    return read_base_model(tmp_path, needs_weights=False)
+
+
+def planned(profile: ModelProfile, gib: float, *, cards: int = 1, tokens: int = 16_384, **others: object) -> Plan:
+    settings = TrainerSettings.model_validate({"token_budget": tokens, **others})
+    return make_plan(profile, Card(f"{gib:g} GiB", gib), settings, FACTS, cards=cards)
+
+
+def needed(profile: ModelProfile, tokens: int) -> tuple[float, float]:
+    """What trainer and engine need at least, in GiB."""
+    made = planned(profile, 1000, tokens=tokens).chosen
+    return made.trainer.total / GIB, made.engine.least / GIB
+
+
+def test_the_settings_of_one_card_leave_the_trainer_what_it_needs(tiny: ModelProfile) -> None:
+    made = planned(tiny, 12)
+    assert made.fits
+    assert made.chosen.is_shared
+    values = made.setting_values(made.chosen)
+    share = values["engine.gpu_memory_utilization"]
+    need = made.chosen.trainer
+    assert need.reserved == pytest.approx(need.held * RESERVED, abs=1)
+    assert need.total == need.reserved + CONTEXT_BYTES
+    assert 12 * GIB * (1 - share) >= need.total
+    assert values["engine.kv_cache_bytes"] + made.chosen.engine.fixed <= 12 * GIB * share
+    assert values["trainer.token_budget"] == 16_384
+    assert values["trainer.gradient_checkpointing"] == "auto"
+
+
+def test_what_fits_only_with_shorter_rows_is_refused_with_the_budget_that_does(tiny: ModelProfile) -> None:
+    gib = round(sum(needed(tiny, 32_768)) * 1.02, 2)
+    large = planned(tiny, gib, tokens=65_536)
+    assert not large.fits
+    word = next(one for one in large.nearest if "trainer.token_budget" in one)
+    budget = int(word.split()[2])
+    assert 32_768 <= budget < 65_536
+    assert planned(tiny, gib, tokens=budget).fits
+    assert not planned(tiny, gib, tokens=budget + 4096).fits
+    assert word in large.sentence
+    assert large.as_json()["settings"] == {}
+    must = make_plan(tiny, Card(f"{gib} GiB", gib), TrainerSettings(), FACTS, row_tokens=65_000)
+    assert not must.fits
+    assert not any("token_budget" in one for one in must.nearest)
+
+
+def test_kept_activations_are_the_first_thing_to_change(tiny: ModelProfile) -> None:
+    gib = sum(needed(tiny, 16_384)) * 1.05
+    assert planned(tiny, gib, gradient_checkpointing=False).nearest[0] == "trainer.gradient_checkpointing = true"
+
+
+def test_two_cards_hold_what_one_does_not(tiny: ModelProfile) -> None:
+    gib = round(max(needed(tiny, 32_768)) * 1.1, 2)
+    one = planned(tiny, gib, tokens=32_768)
+    two = planned(tiny, gib, cards=2, tokens=32_768)
+    assert (one.fits, two.fits) == (False, True)
+    assert any(f"two cards of {gib:g} GiB" in word for word in one.nearest)
+    values = two.setting_values(two.chosen)
+    assert values["engine.env.CUDA_VISIBLE_DEVICES"] == "1"
+    assert "engine.gpu_memory_utilization" not in values
+
+
+def test_an_engine_elsewhere_takes_nothing_of_the_card(tiny: ModelProfile) -> None:
+    gib = needed(tiny, 32_768)[0] * 1.05
+    made = make_plan(tiny, Card(f"{gib:g} GiB", gib), TrainerSettings(token_budget=32_768), EngineFacts(elsewhere=True))
+    assert made.fits
+    assert not any(name.startswith("engine.") for name in made.setting_values(made.chosen))
+    assert "and the engine" not in made.sentence
+
+
+def test_a_cache_that_holds_no_whole_context_shortens_it(tiny: ModelProfile) -> None:
+    long = replace(tiny, context_length=10_000_000, default_context_length=10_000_000)
+    made = planned(long, 24)
+    length = made.setting_values(made.chosen)["engine.max_model_len"]
+    assert length % 1024 == 0
+    size = long.kv_cache_bytes(length, element_bytes=2)
+    assert size is not None
+    assert size <= made.chosen.cache
+
+
+def test_a_row_beyond_the_models_context_is_refused(tiny: ModelProfile) -> None:
+    with pytest.raises(PlanInvalid, match=r"70000 tokens is longer than the context of .* \(65536\)"):
+        make_plan(tiny, find_card("24"), TrainerSettings(), FACTS, row_tokens=70_000)
+
+
+def test_a_budget_beyond_the_models_context_is_planned_as_the_context(tiny: ModelProfile) -> None:
+    assert planned(replace(tiny, context_length=2048), 24).tokens == 2048
+
+
+def test_an_unknown_family_gets_no_guess(tiny: ModelProfile) -> None:
+    unknown = replace(tiny, layers=("unknown",) * 6, family="nobodys")
+    with pytest.raises(PlanInvalid, match="'nobodys', which Hone does not know"):
+        planned(unknown, 24)
+
+
+def test_quantised_weights_cannot_be_trained(tiny: ModelProfile) -> None:
+    with pytest.raises(UnsupportedModel, match="quantised \\(awq\\)"):
+        planned(replace(tiny, quantization="awq"), 24)
+
+
+def test_an_8b_on_24_gib_is_refused_with_a_smaller_one_and_a_larger_card() -> None:
+    profile = read_base_model(SHIPPED / "Qwen3-8B", name="Qwen3-8B", needs_weights=False)
+    made = make_plan(profile, find_card("24"), TrainerSettings(), FACTS)
+    assert not made.fits
+    assert made.sentence.startswith("Qwen3-8B does not fit on one card of 24 GiB: the trainer needs 38.")
+    assert any(word.startswith("Qwen3-") for word in made.nearest)
+    assert any("H100" in word for word in made.nearest)
+    with pytest.raises(DoesNotFit) as refused:
+        start.require_room(SHIPPED / "Qwen3-8B", TrainerSettings(), find_card("24"))
+    assert "does not fit on one card of 24 GiB: the trainer needs 38." in str(refused.value)
+
+
+def test_experts_that_no_engine_loads_are_left_out_of_the_targets(tmp_path: Path) -> None:
+    values = _QWEN | BASES["small"] | {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(values | {"moe_intermediate_size": 128}))
+    made = planned(read_base_model(tmp_path, needs_weights=False), 24)
+    target = made.setting_values(made.chosen)["trainer.target"]
+    assert "q_proj" in target
+    assert "experts" not in target
+
+
+def test_the_trainer_starts_where_a_pass_fits_and_checks_nothing_on_a_cpu(tiny: ModelProfile) -> None:
+    start.require_room(tiny.folder, TrainerSettings(), find_card("24"))
+    start.require_room(SHIPPED / "Qwen3-32B", TrainerSettings(device="cpu"))
+    with pytest.raises(DoesNotFit):
+        start.require_room(tiny.folder, TrainerSettings(), Card("1 GiB", 1.0))
+
+
+def test_the_utilisation_is_that_of_the_committed_runs() -> None:
+    committed, h100 = json.loads(RESULTS.read_text("utf-8")), find_card("H100")
+    assert h100.peak_flops is not None
+    shares = []
+    for name in ("Qwen3-0.6B", "Qwen2.5-1.5B"):
+        runs = committed[name]
+        tokens = runs["step"]["forward_tokens"]
+        flops = measure_step(_QWEN | BASES[name], SETTINGS, plans.SPEED_ROW).flops / plans.SPEED_ROW * tokens
+        shares += [flops / (run["s"] * h100.peak_flops) for run in runs["budgets"]]
+        long = runs["long"][1]
+        flops = measure_step(_QWEN | BASES[name], SETTINGS, long["tokens"], one_row=True).flops
+        shares.append(flops / (long["s"] * h100.peak_flops))
+    assert (round(min(shares), 2), round(max(shares), 2)) == UTILISATION
+
+
+def test_seconds_are_a_range_and_only_of_a_card_that_is_known(tiny: ModelProfile) -> None:
+    assert planned(tiny, 24).seconds is None
+    found = make_plan(tiny, find_card("H100"), TrainerSettings(), FACTS).seconds
+    slow = make_plan(tiny, find_card("L4"), TrainerSettings(), FACTS).seconds
+    assert found is not None
+    assert slow is not None
+    assert 0 < found[0] < found[1]
+    assert slow[0] / found[0] == pytest.approx(989 / 121)
+
+
+@pytest.mark.parametrize(
+    ("named", "name"),
+    [("h100", "H100"), ("NVIDIA H100 80GB HBM3", "H100"), ("4090", "RTX 4090"), ("rtx-4090", "RTX 4090"),
+     ("GeForce RTX 3090", "RTX 3090"), ("a100-40gb", "A100 40GB"), ("A100-80GB", "A100"), ("a100", "A100"),
+     ("L40S", "L40S"), ("l4", "L4"), ("A10G", "A10G"), ("RTX 6000 Ada", "RTX 6000 Ada"), ("b200", "B200")],
+)  # fmt: skip
+def test_a_card_is_found_by_the_names_people_write(named: str, name: str) -> None:
+    assert find_card(named).name == name
+
+
+@pytest.mark.parametrize(("named", "gib"), [("24", 24.0), ("79.6", 79.6), ("24GB", 24.0), ("48 GiB", 48.0)])
+def test_a_number_is_a_cards_memory(named: str, gib: float) -> None:
+    assert find_card(named).gib == gib
+
+
+@pytest.mark.parametrize("named", ["H300", "0", "", "-24", "toaster", "nan"])
+def test_a_card_that_does_not_exist_is_refused(named: str) -> None:
+    with pytest.raises(PlanInvalid, match="--gpu"):
+        find_card(named)
+
+
+def test_cards_have_a_peak_and_names_of_their_own() -> None:
+    assert all(card.peak_flops for card in CARDS)
+    assert len({card.name for card in CARDS}) == len(CARDS)
+    assert [find_card(card.name) for card in CARDS] == list(CARDS)

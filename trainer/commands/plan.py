@@ -1,0 +1,123 @@
+"""`hone plan`: whether engine and trainer fit on a card, and what to type.
+
+Owns: its flags, and printing. Refuses: the plan (`trainer.memory.plan`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from recorder.base.errors import FAILED
+from recorder.base.terminal import echo, show_table, write_json
+from recorder.commands.context import Context
+
+if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
+    from trainer.memory.cards import Card
+    from trainer.memory.plan import EngineFacts, Placement, Plan
+
+
+@click.command()
+@click.option("--model", help="A folder, a Hugging Face id, or a name that Hone knows [the base of hone.toml].")
+@click.option("--gpu", metavar="GIB|NAME", help="The card: its memory, or its name (H100, 4090) [this machine's].")
+@click.option("--gpus", type=click.IntRange(1, 64), help="How many such cards [1, or this machine's].")
+@click.option(
+    "--row-tokens",
+    type=click.IntRange(2, 10_000_000),
+    help="The longest trajectory to train on [trainer.token_budget].",
+)
+@click.pass_obj
+def plan(context: Context, model: str | None, gpu: str | None, gpus: int | None, row_tokens: int | None) -> None:
+    """Compute whether a model can be served and trained on a card, and print the settings.
+
+    Nothing is loaded or downloaded: the trainer's own step runs at the model's shapes without data. The exit status is
+    1 if it does not fit.
+    """
+    settings = context.settings()
+    card, count = _card(gpu, gpus)
+    named = model or settings.trainer.base or settings.engine.base
+    if named is None:
+        raise click.UsageError("name a model: --model Qwen3-0.6B, a folder, or a Hugging Face id.")
+    made = _plan(settings, named, card, count, row_tokens)
+    if context.json:
+        write_json(made.as_json())
+    else:
+        _show(made)
+    sys.exit(0 if made.fits else FAILED)
+
+
+def _card(gpu: str | None, gpus: int | None) -> tuple[Card, int]:
+    from trainer.memory.cards import card_of, find_card
+
+    if gpu is not None:
+        return find_card(gpu), gpus or 1
+    import torch
+
+    if not torch.cuda.is_available():
+        raise click.UsageError("torch sees no GPU on this machine: name a card, as in --gpu 24 or --gpu H100.")
+    found = torch.cuda.get_device_properties(0)
+    return card_of(found.name, found.total_memory / 2**30), gpus or torch.cuda.device_count()
+
+
+def _plan(settings: HoneSettings, model: str, card: Card, count: int, row_tokens: int | None) -> Plan:
+    from trainer.memory.bases import find_base
+
+    base = find_base(model)  # before torch is loaded, which takes seconds
+    from trainer.memory.plan import make_plan
+    from trainer.runtime.train import trainer_settings
+
+    return make_plan(base, card, trainer_settings(settings), _engine(settings), cards=count, row_tokens=row_tokens)
+
+
+def _engine(settings: HoneSettings) -> EngineFacts:
+    from trainer.memory.plan import EngineFacts
+
+    engine = settings.engine
+    return EngineFacts(engine.max_loras, engine.max_lora_rank, engine.max_model_len, bool(engine.urls))
+
+
+def _show(made: Plan) -> None:
+    from trainer.memory import plan as figures
+
+    echo(made.sentence)
+    echo()
+    memory, chosen = made.base.high, made.chosen
+    phase = max(memory.peaks, key=lambda name: memory.peaks[name])
+    rows: list[tuple[str, int, str]] = [
+        ("trainer: base", memory.base, ""),
+        ("trainer: LoRA and optimizer", memory.lora + memory.optimizer, ""),
+        ("trainer: held at the peak", chosen.trainer.held, f"{phase}, {made.tokens:,} tokens"),
+        ("trainer: reserved", chosen.trainer.reserved, f"{figures.RESERVED} x held"),
+        ("trainer: with the CUDA context", chosen.trainer.total, "this decides"),
+    ]
+    if not made.engine.elsewhere:
+        rows += [
+            ("engine: weights and LoRA slots", chosen.engine.weights + chosen.engine.loras, ""),
+            ("engine: context, graphs, activations", figures.ENGINE_EXTRA_BYTES, "not measured"),
+            ("engine: cache of one row", chosen.engine.row_cache, f"{made.tokens:,} tokens"),
+        ]
+    rows.append(("machine: the trainer's own memory", made.host_bytes, "not on the card"))
+    show_table(["", "GiB", ""], [[name, f"{size / figures.GIB:.1f}", note] for name, size, note in rows], right=["GiB"])
+    for title, placement in (("On one card", made.shared), ("On two cards", made.apart)):
+        if placement is not None:
+            echo()
+            _show_settings(made, title, placement)
+    if made.seconds is not None:
+        low, high = made.seconds
+        echo()
+        echo(
+            f"Training takes {low:.2g} to {high:.2g} s for {figures.SPEED_TOKENS:,} tokens on {made.card} (estimated)."
+        )
+
+
+def _show_settings(made: Plan, title: str, placement: Placement) -> None:
+    if not placement.fits:
+        echo(f"{title}: it does not fit.")
+        return
+    echo(f"{title}, in hone.toml:")
+    for name, value in made.setting_values(placement).items():
+        echo(f"  {name} = {json.dumps(value)}")  # which is also TOML

@@ -1,0 +1,302 @@
+"""The memory and the arithmetic of a training step, measured on fake tensors at the model's real shapes.
+
+Owns: the model without weights, the row of the measurement, and what layers add. Refuses: what a card must hold beside
+tensors (`trainer.memory.plan`), and reading a base (`recorder.models`).
+
+What runs is the trainer's own step (`trainer.policy.update.train_step`), from the forward pass to the optimizer, on
+tensors that have shapes and no data. They are CPU tensors in the planned precision: attention on fake CUDA tensors with
+a gradient aborts a CPU build of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
+
+from trainer.artifacts import adapters
+from trainer.batch.packing import MIN_SHARED, Ids, Pack
+from trainer.batch.rows import Row
+from trainer.batch.weights import WeightedRow
+from trainer.errors import UnsupportedModel
+from trainer.memory.storage_counter import StorageCounter
+from trainer.policy import attention, positions, update
+from trainer.policy.base_model import add_lora
+from trainer.policy.model import Policy
+from trainer.policy.optim import Optimizer
+from trainer.policy.startup_check import possible_attentions
+from trainer.settings import TrainerSettings
+
+FORWARD, LOGPROBS, BACKWARD, UPDATE = "forward pass", "logprobs", "backward pass", "update"
+_SPAN: Final = 512  # tokens that are trained on, then as many that are not: half of a row, as benchmarks/gpu_step.py
+_LEAST_SHARED: Final = 8 * MIN_SHARED  # tokens of a pass from which two rows share some
+_BYTES_OF_A_MOMENT: Final = 8  # AdamW keeps two float32 for each trained number
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """What a pass of one row holds, in bytes of tensors. `peaks` are by phase, each with everything that is held then.
+
+    `base`: the frozen weights; `lora`: trained weights (float32); `optimizer`: their moments. `flops` are those of the
+    pass with its backward. `unservable`: modules with a LoRA that no engine loads; `servable`: the others, as
+    `trainer.target` names them.
+    """
+
+    tokens: int
+    base: int
+    lora: int
+    optimizer: int
+    peaks: Mapping[str, int]
+    flops: int
+    unservable: tuple[str, ...] = ()
+    servable: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> int:
+        """The largest of the peaks."""
+        return max(self.peaks.values())
+
+
+def measure_step(
+    config: Mapping[str, Any], settings: TrainerSettings, tokens: int, *, one_row: bool = False
+) -> StepMemory:
+    """Measure a pass of `tokens` tokens, and the update after it. `config`: the contents of config.json.
+
+    The pass has two rows that share their first tokens, which takes a little more than one row. `one_row`: it has one.
+    (A model whose attention cannot pack rows gets one in any case.)
+
+    Layers that repeat are measured in two models of few layers, and the rest follows: every phase holds the same more
+    for each layer, from the second on (the first one's input has no gradient). Raises `UnsupportedModel` for a base
+    that the trainer cannot compute, and `TrainerError`.
+    """
+    whole = _parse(config)
+    text = whole.get_text_config()
+    layers, period = int(text.num_hidden_layers), _period(text)
+    if 3 * period >= layers:
+        return _measure(whole, settings, tokens, one_row)
+    few, more = (
+        _measure(_with_layers(config, layers, count), settings, tokens, one_row) for count in (2 * period, 3 * period)
+    )
+    return _extrapolate(few, more, (layers - 2 * period) / period)
+
+
+def _extrapolate(few: StepMemory, more: StepMemory, steps: float) -> StepMemory:
+    def at(low: int, high: int) -> int:
+        return round(low + (high - low) * steps)
+
+    return StepMemory(
+        few.tokens,
+        at(few.base, more.base),
+        at(few.lora, more.lora),
+        at(few.optimizer, more.optimizer),
+        {phase: at(few.peaks[phase], more.peaks[phase]) for phase in few.peaks},
+        at(few.flops, more.flops),
+        few.unservable,
+        few.servable,
+    )
+
+
+def _parse(config: Mapping[str, Any]) -> Any:
+    try:
+        parsed = AutoConfig.for_model(**config)
+        positions.require_fixed_positions(parsed, str(config.get("model_type")))
+    except (ValueError, KeyError, TypeError) as e:
+        raise UnsupportedModel(f"transformers does not know the model type {config.get('model_type')!r}: {e}") from e
+    return parsed
+
+
+def _by_layer(config: Mapping[str, Any], layers: int) -> list[str]:
+    """The entries that list one value for each layer."""
+    return [name for name, value in config.items() if isinstance(value, Sequence) and not isinstance(value, str)
+            and len(value) == layers and name != "architectures"]  # fmt: skip
+
+
+def _period(text: Any) -> int:
+    """After how many layers the kinds of layers repeat; all layers, where they do not."""
+    layers = int(text.num_hidden_layers)
+    values = text.to_dict()
+    if values.get("first_k_dense_replace") or values.get("mlp_only_layers"):
+        return layers
+    lists = [list(values[name]) for name in _by_layer(values, layers)]
+    kinds = [repr(one) for one in zip(*lists, strict=True)] or [""] * layers
+    found = [size for size in range(1, layers + 1) if all(kinds[i] == kinds[i % size] for i in range(layers))]
+    if int(values.get("decoder_sparse_step") or 1) > 1:
+        return layers
+    return found[0]
+
+
+def _with_layers(config: Mapping[str, Any], layers: int, count: int) -> Any:
+    """The configuration with `count` layers, in the part that describes the language model."""
+    nested = [name for name, value in config.items() if isinstance(value, Mapping) and "num_hidden_layers" in value]
+    if nested:
+        return _parse({**config, nested[0]: _shorter(config[nested[0]], layers, count)})
+    return _parse(_shorter(config, layers, count))
+
+
+def _shorter(config: Mapping[str, Any], layers: int, count: int) -> dict[str, Any]:
+    cut = {name: config[name][:count] for name in _by_layer(config, layers)}
+    return {**config, **cut, "num_hidden_layers": count}
+
+
+# --- one model
+
+
+class _MeasuredPolicy(Policy):
+    """A policy that tells a counter which phase of a step it is in."""
+
+    counter: StorageCounter
+
+    def hidden(self, one: Pack) -> torch.Tensor:
+        """As the policy's."""
+        self.counter.phase = FORWARD
+        states = super().hidden(one)
+        self.counter.phase = LOGPROBS
+        if states.requires_grad:
+            states.register_hook(self._to_backward)  # type: ignore[no-untyped-call]
+        return states
+
+    def _to_backward(self, gradient: torch.Tensor) -> None:
+        self.counter.phase = BACKWARD
+
+
+class _MeasuredOptimizer(Optimizer):
+    counter: StorageCounter
+
+    def step(self) -> dict[str, float]:
+        """As the optimizer's."""
+        self.counter.phase = UPDATE
+        return super().step()
+
+
+def _measure(config: Any, settings: TrainerSettings, tokens: int, one_row: bool) -> StepMemory:
+    attention.register_attention()
+    planned = settings.model_copy(update={"device": "cpu", "gradient_checkpointing": _recomputes(settings)})
+    problem: Exception | None = None
+    for implementation in possible_attentions(config):
+        try:
+            return _measure_with(implementation, config, planned, tokens, one_row)
+        except (UnsupportedModel, TypeError, ValueError) as e:  # as the start-up check: the next one may do it
+            problem = e
+    raise UnsupportedModel(f"the trainer cannot compute a model of the type {config.model_type!r}: {problem}")
+
+
+def _recomputes(settings: TrainerSettings) -> bool:
+    return settings.gradient_checkpointing in ("auto", True)  # `auto` is true on a GPU
+
+
+def _measure_with(
+    implementation: str, config: Any, settings: TrainerSettings, tokens: int, one_row: bool
+) -> StepMemory:
+    dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
+    name = Path(str(config.model_type))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+        adapted = add_lora(model, name, settings)
+    fake, counter = FakeTensorMode(allow_non_fake_inputs=True), StorageCounter()
+    with fake, _as_on_a_gpu():
+        _make_fake(adapted)
+        policy = _MeasuredPolicy(adapted, str(name), settings)
+        policy.set_attention(implementation)
+        policy.counter = counter
+        optimizer = _MeasuredOptimizer(policy.parameters, settings)
+        optimizer.counter = counter
+        plan = update.plan_update(policy, _rows(tokens, one_row or policy.alone), settings, tokens)
+        lora = sum(one.numel() for one in policy.parameters.values())
+        with counter:
+            counter.hold([*adapted.parameters(), *adapted.buffers()])
+            whole = counter.live
+            _make_moments(policy, optimizer)
+            counter.peaks.clear()
+            update.train_step(policy, optimizer, plan, settings, _never)
+    size = lora * 4
+    shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
+    unservable = tuple(adapters.unservable_modules(shapes, settings.rank))
+    return StepMemory(
+        tokens=tokens,
+        base=whole - size,
+        lora=size,
+        optimizer=lora * _BYTES_OF_A_MOMENT,
+        peaks=dict(counter.peaks),
+        flops=counter.flops,
+        unservable=unservable,
+        servable=tuple(one for one in policy.modules if one not in {*unservable, "base_layer"}),
+    )
+
+
+def _make_moments(policy: Policy, optimizer: Optimizer) -> None:
+    """Make the optimizer's moments, which exist from the second step on."""
+    for parameter in policy.parameters.values():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero()
+
+
+def _never() -> bool:
+    return False
+
+
+def _make_fake(model: nn.Module) -> None:
+    """Replace each tensor on `meta` with a fake one on the CPU; tied ones stay tied."""
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                if id(parameter) not in made:
+                    empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
+                    made[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+                module._parameters[name] = made[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+
+
+@contextmanager
+def _as_on_a_gpu() -> Iterator[None]:
+    """Within: no masks that a GPU never has.
+
+    The trainer's attention asks for the device, and makes one on a CPU; transformers takes fake tensors for a graph
+    that is traced, and then makes masks for rows without padding. Whether a kernel takes grouped heads cannot be asked
+    of fake tensors: keys are repeated, as in the committed runs, which takes more memory.
+    """
+    kept = attention._mask, attention._is_grouped, masking_utils.is_tracing
+    attention._mask, attention._is_grouped = _no_mask, _repeats_keys
+    masking_utils.is_tracing = lambda tensor=None: False
+    try:
+        yield
+    finally:
+        attention._mask, attention._is_grouped, masking_utils.is_tracing = kept
+
+
+def _no_mask(first: int, length: int, device: torch.device) -> torch.Tensor | None:
+    return None
+
+
+def _repeats_keys(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    return False
+
+
+def _rows(tokens: int, one_row: bool) -> list[WeightedRow]:
+    """Rows that fill a pass of `tokens` tokens: one, or two whose first quarter of the pass is shared."""
+    if one_row or tokens < _LEAST_SHARED:
+        return [_row(np.zeros(tokens, np.int32))]
+    own = (tokens - tokens // 4) // 2
+    shared = np.zeros(tokens - 2 * own, np.int32)
+    return [_row(np.concatenate([shared, np.full(own, number, np.int32)])) for number in (1, 2)]
+
+
+def _row(ids: Ids) -> WeightedRow:
+    """A row of which half is trained on."""
+    places = np.arange(len(ids))
+    trained = places % (2 * _SPAN) >= _SPAN if len(ids) > 2 * _SPAN else places >= len(ids) // 2
+    trained[-1] = True
+    behaviour = np.where(trained, np.float32(-1), np.float32(np.nan))
+    ages = np.where(trained, 0, -1).astype(np.int32)
+    return WeightedRow(Row("planned", ids, trained, behaviour, -behaviour, ages, (("call", 0),)), 0.5, 1.0)
