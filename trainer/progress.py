@@ -222,15 +222,14 @@ def _validated(event: Validation) -> str:
     sure = _interval(event, by)
     measure += f" ({sure})" if sure else ""
     errored = f", {count} errored" if (count := count_errored(event, by)) else ""
-    tempted = (
+    adversarial = (
         f", {percent(event.adversarial)} of {event.adversarial_attempts} adversarial ones"
         if event.adversarial is not None
         else ""
     )
     what = "test" if event.part == "test" else "validation"
-    return (
-        f"{what} of {event.version}: {measure} over {event.attempts} attempts{tempted}{errored} ({event.seconds:.1f} s)"
-    )
+    attempts = f"{event.attempts} attempts{adversarial}{errored}"
+    return f"{what} of {event.version}: {measure} over {attempts} ({event.seconds:.1f} s)"
 
 
 def _interval(event: StepDone | Validation, by: CampaignMeasure) -> str:

@@ -137,7 +137,7 @@ def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
 
     A trajectory that rewrote its history may begin with any message although it had the same task.
     """
-    openings = [content_hashes.hash_first_turn(member.messages) for member in members]
+    openings = [content_hashes.hash_first_turns(member.messages) for member in members]
     exact = {content_hashes.canonical_json(opening) for opening in openings}
     masked = {content_hashes.canonical_json([mask_message(message) for message in opening]) for opening in openings}
     return group.external_id is None and len(exact) > 1 == len(masked)

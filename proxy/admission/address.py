@@ -122,7 +122,7 @@ def combine_addresses(
     path: NamedTrajectory | None,
     key: NamedTrajectory | None,
     headers: Mapping[bytes, bytes],
-    whose: KeyAccess = ANYBODY,
+    access: KeyAccess = ANYBODY,
 ) -> StatedAddress:
     """Combine what path, key and headers state; the strongest source names the trajectory.
 
@@ -133,7 +133,7 @@ def combine_addresses(
     by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
     if by_header is None:
         if path is None and key is None:
-            return NOWHERE if whose == ANYBODY else StatedAddress(Address(whose=whose), None)
+            return NOWHERE if access == ANYBODY else StatedAddress(Address(access=access), None)
         by_header = NOWHERE.address
     named, source = (
         (path, AddressSource.PATH) if path else (key, AddressSource.KEY) if key else (None, AddressSource.HEADER)
@@ -146,10 +146,10 @@ def combine_addresses(
         group_size=by_header.group_size,
         purpose=by_header.purpose,
         origin=by_header.origin,
-        turn_kind=by_header.turn_kind,
+        call_kind=by_header.call_kind,
         done=by_header.done,
         tags=by_header.tags,
-        whose=whose,
+        access=access,
     )
     return StatedAddress(address, source if address.trajectory or address.group else None)
 
@@ -164,7 +164,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> Address:
         group=read("x-hone-group", _checked),
         group_size=read("x-hone-group-size", _size),
         purpose=read("x-hone-purpose", _one_of(Purpose)) or Purpose.TRAIN,
-        turn_kind=read("x-hone-turn", _one_of(CallKind)),
+        call_kind=read("x-hone-turn", _one_of(CallKind)),
         done=read("x-hone-done", _flag) or False,
         tags=read("x-hone-tags", _tags) or {},
     )

@@ -85,7 +85,7 @@ class Caller:
     key: str | None = None  # the key's id
     run: NamedTrajectory | None = None  # the trajectory that the key was created for
     guarded: bool = True  # whether the proxy has keys at all
-    whose: KeyAccess = ANYBODY  # which trajectories it may use
+    access: KeyAccess = ANYBODY  # which trajectories it may use
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller has `scope`, or one that includes it."""
@@ -236,8 +236,8 @@ class Guard:
     def _caller(self, key: KeyView) -> Caller:
         run = parse_named(key.trajectory_id) if key.trajectory_id else None
         at = (run.group or "", str(run.trajectory)) if run is not None else None
-        whose = KeyAccess(key.family, key.may(Scope.ADMIN), self._own_groups, at)
-        return Caller(key.scopes, key=key.id, run=run, whose=whose)
+        access = KeyAccess(key.family, key.may(Scope.ADMIN), self._own_groups, at)
+        return Caller(key.scopes, key=key.id, run=run, access=access)
 
 
 def _secret(headers: Mapping[bytes, bytes]) -> str | None:

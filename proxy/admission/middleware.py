@@ -112,7 +112,7 @@ class AdmissionMiddleware:
         began = time.monotonic()
         caller = await self._guard.admit(scope["method"], path, headers, peer, page_allowed=page_allowed)
         scope["hone.waited_s"] = time.monotonic() - began
-        run = combine_addresses(named, caller.run, headers, caller.whose)
+        run = combine_addresses(named, caller.run, headers, caller.access)
         if run.address.purpose in ("val", "eval"):
             caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")
         scope["hone.caller"], scope["hone.stated"] = caller, run

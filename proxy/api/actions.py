@@ -64,7 +64,7 @@ async def require_own(project: Project, caller: Caller, trajectory_ids: Sequence
     """
     if caller.may(Scope.FEEDBACK_ALL):
         return
-    if not all(caller.whose.owns(owner) for owner in await find_owners(project.store, trajectory_ids)):
+    if not all(caller.access.owns(owner) for owner in await find_owners(project.store, trajectory_ids)):
         raise Forbidden(f"{what} belongs to another key: use the key that made it, or one with the scope feedback-all.")
 
 

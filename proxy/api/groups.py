@@ -32,7 +32,7 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
     caller = caller_of(request)
     if caller.run is not None:
         raise Forbidden("a trajectory's key cannot close a group: use a key of the project.")
-    group_id = await find_group(hone.project, group, caller.whose.groups_of)
+    group_id = await find_group(hone.project, group, caller.access.groups_of)
     await require_own_group(hone.project, caller, group_id)
     return json_response(await closure.close_group(hone.project, group_id))
 
@@ -42,7 +42,7 @@ async def show_group(
     hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
     """Return a group with all its trajectories. `tokens` adds token ids and logprobs."""
-    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    group_id = await find_group(hone.project, group, caller_of(request).access.groups_of)
     return json_response(await load_group(hone.project.store, group_id, with_tokens=tokens))
 
 
@@ -59,7 +59,7 @@ async def compare_group(
     It compares the best eight, or the two trajectories that `left` and `right` name. A cell does not repeat what a cell
     on its left already has.
     """
-    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    group_id = await find_group(hone.project, group, caller_of(request).access.groups_of)
     return json_response(await load_comparison(hone.project.store, group_id, left=left, right=right))
 
 
@@ -72,7 +72,7 @@ async def show_judging(
     `prompt`: the id of a score, to include its prompt. `reply`: the number of the reply to include the prompt of, where
     a score has several.
     """
-    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    group_id = await find_group(hone.project, group, caller_of(request).access.groups_of)
     return json_response(await load_judgings(hone.project.store, group_id, prompt, reply))
 
 
@@ -92,6 +92,6 @@ async def show_review(
     group's id). Pairs that the caller has answered are not returned again.
     """
     caller = caller_of(request)
-    group_id = await find_group(hone.project, group, caller.whose.groups_of) if group else None
+    group_id = await find_group(hone.project, group, caller.access.groups_of) if group else None
     request_for_queue = QueueRequest(caller_id(caller), alias or None, group_id, against or None)
     return json_response(await load_queue(hone.project, request_for_queue))

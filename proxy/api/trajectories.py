@@ -195,9 +195,9 @@ async def _family(hone: HoneActions, caller: Caller, run: NamedTrajectory) -> st
         [made_by] = await find_owners(hone.project.store, [await trajectory_id_at(hone, run)])
     except NotFound:
         made_by = ""
-    if not caller.whose.may_name(made_by):
+    if not caller.access.may_name(made_by):
         raise Forbidden(f"the trajectory {run} belongs to another key: use a trajectory of your own.")
-    return made_by or caller.whose.key or None
+    return made_by or caller.access.key or None
 
 
 async def _now(store: Store) -> float:

@@ -80,7 +80,7 @@ class Attributor:
             return AttributedCall(attribution, None, e)
         if route.moved:
             await self._versions.moved_away(ref.id, route.version.id)
-            self._recorder.repinned(ref.id, route.version.id)
+            self._recorder.update_pin(ref.id, route.version.id)
         return AttributedCall(attribution, route)
 
     def remembered(self, stated: StatedAddress, request: RecordedRequest) -> tuple[TrajectoryRef, bool] | None:
@@ -121,11 +121,11 @@ class Attributor:
     ) -> Attribution:
         attribution = await self._by_evidence(target, stated, request, hints, answered_by)
         if hints.sub_agent:
-            attribution = replace(attribution, turn_kind=CallKind.SUB)
-        ref, whose = attribution.trajectory, stated.address.whose
+            attribution = replace(attribution, call_kind=CallKind.SUB)
+        ref, access = attribution.trajectory, stated.address.access
         traces = [str(hint) for hint in (*hints.of(HintKind.SPAN), *hints.of(HintKind.TRACE))]
-        if traces and whose.owns(ref.made_by):
-            self._recorder.find.note_traces(self._project_id, traces, ref.id, whose)
+        if traces and access.owns(ref.made_by):
+            self._recorder.find.note_traces(self._project_id, traces, ref.id, access)
         return attribution
 
     async def _by_evidence(
@@ -137,7 +137,7 @@ class Attributor:
         answered_by: str | None,
     ) -> Attribution:
         address = stated.address
-        previous = await self._answered(request, address.whose)
+        previous = await self._answered(request, address.access)
         if address.trajectory is not None and stated.source is not None:
             ref = await self._at(target, stated, request, answered_by)
             if previous is not None and previous[1].id == ref.id:
@@ -158,11 +158,11 @@ class Attributor:
         )
         return Attribution(source, confidence, ref)
 
-    async def _answered(self, request: RecordedRequest, whose: KeyAccess) -> Answered | None:
+    async def _answered(self, request: RecordedRequest, access: KeyAccess) -> Answered | None:
         """Return the recorded answer that a request names as its previous response, and its trajectory."""
         if request.previous_response_id is None:
             return None
-        return await self._recorder.find.answered(self._project_id, request.previous_response_id, whose)
+        return await self._recorder.find.answered(self._project_id, request.previous_response_id, access)
 
     async def _find(
         self, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints, answered: Answered | None
@@ -172,8 +172,8 @@ class Attributor:
             return await self._find_hinted(stated, request, hints, answered)
         if answered is not None:
             return _continuation(answered), None
-        whose = stated.address.whose
-        return await self._recorder.find.run(self._project_id, request.messages, request, whose), None
+        access = stated.address.access
+        return await self._recorder.find.run(self._project_id, request.messages, request, access), None
 
     async def _find_hinted(
         self, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints, answered: Answered | None
@@ -187,8 +187,8 @@ class Attributor:
                 return within, str(named)
         if answered is not None:
             return _continuation(answered), None
-        whose = stated.address.whose
-        resolution = await self._recorder.find.issued(self._project_id, request.messages, whose)
+        access = stated.address.access
+        resolution = await self._recorder.find.issued(self._project_id, request.messages, access)
         if resolution is not NOTHING_FOUND:
             return resolution, None
         of_body = hints.session(of_header=False)
@@ -196,21 +196,21 @@ class Attributor:
             within = await self._in_session(of_body, stated, request, hints)
             if within is not None:
                 return within, str(of_body)
-        return await self._find_loosely(request, hints, whose, [h for h in (named, of_body) if h is not None])
+        return await self._find_loosely(request, hints, access, [h for h in (named, of_body) if h is not None])
 
     async def _find_loosely(
-        self, request: RecordedRequest, hints: AttributionHints, whose: KeyAccess, shared: list[Hint]
+        self, request: RecordedRequest, hints: AttributionHints, access: KeyAccess, shared: list[Hint]
     ) -> tuple[Resolution, str | None]:
         """Find by evidence that proves no trajectory by itself: a retry, the history, shared names, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(HintKind.LOOSE))}
         traces = [str(hint) for hint in hints.of(HintKind.TRACE)]
-        resolution = await self._recorder.find.retried(self._project_id, request, whose)
+        resolution = await self._recorder.find.retried(self._project_id, request, access)
         if resolution is NOTHING_FOUND:
-            resolution = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
+            resolution = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, access)
         if resolution is NOTHING_FOUND:
-            resolution = await self._recorder.find.similar(self._project_id, request.messages, whose)
+            resolution = await self._recorder.find.similar(self._project_id, request.messages, access)
         if resolution is NOTHING_FOUND:
-            resolution = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
+            resolution = await self._recorder.find.traced(self._project_id, traces, request.messages, access)
         return resolution, next(iter(names), None)
 
     async def _in_session(
@@ -222,7 +222,7 @@ class Attributor:
             stated.address.group,
             request,
             sub_agent=hints.sub_agent,
-            whose=stated.address.whose,
+            access=stated.address.access,
         )
         return (
             replace(resolution, source=named.source)

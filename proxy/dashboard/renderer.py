@@ -127,7 +127,7 @@ class PageContext:
     project: Project  # read-only connections of the pages, with a query time limit
     status_service: StatusService  # status of the project and of this process
     drawer: ChartDrawer  # its creator closes it
-    tries: LoginThrottle = field(default_factory=LoginThrottle)
+    login_throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
 
 ForPages = NamedDependency[PageContext]

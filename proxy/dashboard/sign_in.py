@@ -28,11 +28,11 @@ async def sign_in(context: ForPages, request: AnyRequest) -> Response[str] | Res
     form = await forms.read_fields(request)
     onward = forms.local_path(forms.field_text(form, "onward"))
     sender: str = request.scope["hone.sender"]  # type: ignore[typeddict-item]  # put there by the middleware
-    context.tries.require_few(sender)
+    context.login_throttle.require_few(sender)
     key = await keys.verify_secret(context.hone.project.store, forms.field_text(form, "key"))
     wrong = _wrong(key, context.project.id)
     if key is None or wrong is not None:
-        context.tries.failed(sender)
+        context.login_throttle.failed(sender)
         return render_page(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
     token = await keys.sign_in(context.hone.project.store, key)
     answer = forms.back_to(onward)

@@ -273,7 +273,7 @@ class ChatDialect(OpenAIErrors):
         rest = {name: value for name, value in fields.items() if name not in BLOBS}
         chat = translated.fields
         request = recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        request = replace(request, left_out_tools=translated.dropped, left_out_items=tuple(dropped))
+        request = replace(request, dropped_tools=translated.dropped, dropped_items=tuple(dropped))
         return ChatReader(request, chat, rules, translated.custom)
 
 

@@ -49,7 +49,7 @@ class CompletionsDialect(OpenAIErrors):
         request = chat_fields.recorded_request(
             recorded, rest, body, headers, rules, dialect=self.name, endpoint=self.path
         )
-        return CompletionsReader(replace(request, left_out_items=tuple(dropped)), fields, prompt, rules)
+        return CompletionsReader(replace(request, dropped_items=tuple(dropped)), fields, prompt, rules)
 
 
 def prompt_message(prompt: Prompt) -> Message:

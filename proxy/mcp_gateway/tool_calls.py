@@ -143,7 +143,7 @@ class ToolCaller:
         for hint in (*read_traceparent((ctx.meta or {}).get("traceparent")), *hints):
             if hint.kind not in (HintKind.SPAN, HintKind.TRACE):
                 continue
-            run = self._recorder.find.run_of_trace(self._project_id, str(hint), address.whose)
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint), address.access)
             if run is not None:
                 confidence = Confidence.EXACT if hint.kind is HintKind.SPAN else Confidence.HINT
                 return await tools.join(
@@ -159,7 +159,7 @@ class ToolCaller:
             self._project_id,
             called.name,
             called.arguments,
-            whose=address.whose,
+            access=address.access,
             group=address.group,
             sessions=sessions,
         )

@@ -62,7 +62,7 @@ class WriteProtection:
         may write.
         """
         stated: StatedAddress = ctx.request.scope.get("hone.stated", NOWHERE) if ctx.request is not None else NOWHERE
-        group, family = stated.address.group, stated.address.whose.key
+        group, family = stated.address.group, stated.address.access.key
         if group is None and trajectory_id is None and not family:
             return None
         try:

@@ -149,7 +149,7 @@ class ResponseCalls(CallHandler):
         if reading.refers_to:
             try:
                 await self._recorder.require_caught_up()  # the earlier response may wait to be recorded
-                earlier = await self._history.earlier(reading.refers_to, reading.previous, caller.whose)
+                earlier = await self._history.earlier(reading.refers_to, reading.previous, caller.access)
             except StoreError as e:
                 raise Unavailable(f"the earlier response cannot be read now: {e}") from e
             await read_beside_loop(len(body), lambda: reading.resolve(earlier))

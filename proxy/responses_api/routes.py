@@ -43,13 +43,13 @@ class ResponseRoutes:
             await self.calls(scope, receive, send)
             return
         try:
-            await send_json(send, await self._about(scope, path, _query(scope), scope["hone.caller"].whose))
+            await send_json(send, await self._about(scope, path, _query(scope), scope["hone.caller"].access))
         except CallerError as e:
             await send_error(send, path, e)
         except StoreError as e:
             await send_error(send, path, Unavailable(f"the store does not answer now: {e}"))
 
-    async def _about(self, scope: Scope, path: str, query: dict[str, str], whose: KeyAccess) -> Body:
+    async def _about(self, scope: Scope, path: str, query: dict[str, str], access: KeyAccess) -> Body:
         method: str = scope["method"]
         if not path.startswith(PATH + "/"):
             raise unknown_route(scope)
@@ -62,19 +62,19 @@ class ResponseRoutes:
         }
         serve = served.get((method, what))
         if serve is not None:
-            return await serve(response_id, query, whose)
+            return await serve(response_id, query, access)
         if what in ("", "cancel", "input_items"):
             allowed = " or ".join(m for m, w in served if w == what)
             raise WrongMethod(f"{method} {path[:200]} is not served: use {allowed}.")
         raise unknown_route(scope)
 
-    async def _show(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
+    async def _show(self, response_id: str, query: dict[str, str], access: KeyAccess) -> Body:
         if query.get("stream", "false").lower() not in ("false", "0"):
             raise BadRequest("a stored response is not streamed: remove 'stream'.", param="stream")
-        return await self.history.response(response_id, whose)
+        return await self.history.response(response_id, access)
 
-    async def _delete(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
-        await self.history.response(response_id, whose)
+    async def _delete(self, response_id: str, query: dict[str, str], access: KeyAccess) -> Body:
+        await self.history.response(response_id, access)
         await self._end(response_id)
         await self.history.delete(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
@@ -85,10 +85,10 @@ class ResponseRoutes:
                 return True
         return False
 
-    async def _cancel(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
-        response = await self.history.response(response_id, whose)
+    async def _cancel(self, response_id: str, query: dict[str, str], access: KeyAccess) -> Body:
+        response = await self.history.response(response_id, access)
         if await self._end(response_id):
-            response = await self.history.response(response_id, whose)
+            response = await self.history.response(response_id, access)
         if not response["background"]:
             raise BadRequest("Cannot cancel a synchronous response.", param="response_id")
         if response["status"] == "in_progress":
@@ -97,8 +97,8 @@ class ResponseRoutes:
             )
         return response
 
-    async def _input_items(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
-        items = await self.history.input_items(response_id, whose)
+    async def _input_items(self, response_id: str, query: dict[str, str], access: KeyAccess) -> Body:
+        items = await self.history.input_items(response_id, access)
         return _page(items, query)
 
 

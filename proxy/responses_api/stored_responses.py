@@ -44,22 +44,22 @@ class StoredResponses:
         default_factory=time.time
     )  # a call that was opened later and names no process is this one's
 
-    async def earlier(self, ids: Iterable[str], previous: str | None, whose: KeyAccess) -> dict[str, EarlierAnswer]:
+    async def earlier(self, ids: Iterable[str], previous: str | None, access: KeyAccess) -> dict[str, EarlierAnswer]:
         """Return the answers that a request refers to: `previous` with its conversation, the others for their items.
 
         Others that are unknown, or that the caller may not use, are omitted. Raises UnknownObject, and BadRequest for a
         `previous` without an answer.
         """
         others = [id_ for id_ in ids if id_ != previous]
-        records = await by_response_id.load_answers(self.project, others, whose) if others else {}
+        records = await by_response_id.load_answers(self.project, others, access) if others else {}
         answers = {
             id_: EarlierAnswer((), _items(one.meta[META], one.message, streamed=one.streamed))
             for id_, one in records.items()
         }
-        return answers if previous is None else answers | {previous: await self._previous(previous, whose)}
+        return answers if previous is None else answers | {previous: await self._previous(previous, access)}
 
-    async def _previous(self, response_id: str, whose: KeyAccess) -> EarlierAnswer:
-        answered = await self._find(response_id, "previous_response_id", whose)
+    async def _previous(self, response_id: str, access: KeyAccess) -> EarlierAnswer:
+        answered = await self._find(response_id, "previous_response_id", access)
         if answered.call.state is not CallState.COMPLETE or answered.choice is None:
             became = recorded_status(answered, runs=await self._runs(answered))
             raise BadRequest(
@@ -71,14 +71,14 @@ class StoredResponses:
         loaded = tools.declared_tools(_meta(answered.call).get("loaded", ()), answered.call.tools or ())
         return EarlierAnswer([*_without_instructions(answered.call, messages), *last], _output(answered), loaded)
 
-    async def response(self, response_id: str, whose: KeyAccess) -> Body:
+    async def response(self, response_id: str, access: KeyAccess) -> Body:
         """Return the response object as the client received it. Raises UnknownObject."""
-        answered = await self._find(response_id, "response_id", whose)
+        answered = await self._find(response_id, "response_id", access)
         return response_body(answered, runs=await self._runs(answered))
 
-    async def input_items(self, response_id: str, whose: KeyAccess) -> list[Body]:
+    async def input_items(self, response_id: str, access: KeyAccess) -> list[Body]:
         """Return the input of an answer without the instructions, as items in order. Raises UnknownObject."""
-        answered = await self._find(response_id, "response_id", whose)
+        answered = await self._find(response_id, "response_id", access)
         messages = await by_response_id.add_reasoning(self.project.store, answered.call)
         return items.input_items(
             _without_instructions(answered.call, messages), response_id, _origins(_meta(answered.call))
@@ -100,8 +100,8 @@ class StoredResponses:
         held = await leases.list_holders(self.project, PROXY + process)
         return any(not is_dead(lease.owner) for lease in held)
 
-    async def _find(self, response_id: str, param: str, whose: KeyAccess) -> AnsweredCall:
-        answered = await by_response_id.find_answered_call(self.project, response_id, whose)
+    async def _find(self, response_id: str, param: str, access: KeyAccess) -> AnsweredCall:
+        answered = await by_response_id.find_answered_call(self.project, response_id, access)
         if answered is None:
             raise response_not_found(response_id, param)
         return answered

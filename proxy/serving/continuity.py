@@ -94,7 +94,7 @@ class Continuity:
         self._client = client
         self._blank: dict[tuple[int, ...], bool] = {}  # whether some ids are white space
         self._failing = RateLimitedLog(log, WARN_EVERY_S)
-        recorder.keep_pasts(KEPT_HISTORY_BYTES)
+        recorder.keep_token_histories(KEPT_HISTORY_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> ContinuedPrompt:
         """Return the ids for a call with these chat fields, or the reason why it is sent unchanged."""

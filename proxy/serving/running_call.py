@@ -105,7 +105,7 @@ class RunningCall:
             raw.append((b"x-hone-version", self.route.version.name.encode()))
         if self.provider is not None and self.fell_back is not None:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
-        if left_out := self.reading.request.left_out_tools:
+        if left_out := self.reading.request.dropped_tools:
             raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
         if self.reading.unenforced:
             raw.append((b"x-hone-plainly", ", ".join(self.reading.unenforced).encode()))
@@ -169,7 +169,7 @@ class RunningCall:
 
 def dropped_parts(request: RecordedRequest) -> dict[str, list[str]]:
     """Return what the model did not get: the types of dropped tools, and of dropped items of their work."""
-    named = {DROPPED_TOOLS: request.left_out_tools, DROPPED_ITEMS: request.left_out_items}
+    named = {DROPPED_TOOLS: request.dropped_tools, DROPPED_ITEMS: request.dropped_items}
     return {name: list(dict.fromkeys(types)) for name, types in named.items() if types}
 
 

@@ -27,7 +27,7 @@ from recorder.base.lru import Lru
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import NotFound, StoreError
 from recorder.queue import leases
-from recorder.queue.groups.same_request import EndedTrajectory, ended_runs, open_shadow
+from recorder.queue.groups.same_request import EndedTrajectory, find_ended_trajectories, open_shadow
 from recorder.queue.leases import Lease
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import ChangeSignal, Topic
@@ -145,7 +145,7 @@ class Shadower:
         """Start the drawn trajectories; False if another process holds the lease."""
         aliases = {alias.id: alias for alias in self._versions.snapshot.aliases.values()}
         enabled = {id_: self._settings[alias.name] for id_, alias in aliases.items() if alias.name in self._settings}
-        runs = await ended_runs(self._project, enabled, self._look_back_s, self._since)
+        runs = await find_ended_trajectories(self._project, enabled, self._look_back_s, self._since)
         new = [run for run in runs if run.id not in self._seen]
         drawn = [run for run in new if is_drawn(run.id, enabled[run.alias_id].share)]
         if drawn and not await self._is_mine():

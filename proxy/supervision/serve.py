@@ -313,7 +313,7 @@ async def run(
         second_listener: SecondListener | None = None
         if peers is not None:
             second_listener = WorkerSocket(
-                peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
+                peers.socket_path(peers.own), figures=app.metrics.text, cancel=app.background.cancel
             ).open
         stop_timeout_s = settings.proxy.stop_timeout_s
         await serve(app, sock, stop_timeout_s=stop_timeout_s, second_listener=second_listener, ready=log_ready)

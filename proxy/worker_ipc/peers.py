@@ -40,7 +40,7 @@ class WorkerPeers:
         """The numbers of all other workers."""
         return [number for number in range(1, self.count + 1) if number != self.own]
 
-    def door(self, number: int) -> Path:
+    def socket_path(self, number: int) -> Path:
         """Return the unix socket of a worker."""
         return self._folder / f"{number}.sock"
 
@@ -54,7 +54,7 @@ class WorkerPeers:
             await asyncio.gather(*(session.close() for session in self._sessions.values()))
 
     def _session(self, number: int) -> aiohttp.ClientSession:
-        connector = aiohttp.UnixConnector(path=str(self.door(number)), limit=0)  # streams stay open
+        connector = aiohttp.UnixConnector(path=str(self.socket_path(number)), limit=0)  # streams stay open
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
 

@@ -132,9 +132,9 @@ def requested_trajectory_of(
         own_version=prepared.version_id,
         continues=continues,
         session=ref.session,
-        whose=address.whose,
+        access=address.access,
         made_by=ref.made_by,
-        groups_of=address.whose.groups_of,
+        groups_of=address.access.groups_of,
     )
 
 

@@ -158,13 +158,13 @@ def _admits(group: GroupCandidate, after: ExistingTrajectory | None, group_size:
 
 
 def _opened(key: _GroupKey, wanted: RequestedTrajectory, sequence: int) -> GroupCandidate:
-    project_id, kind, name, whose = key
+    project_id, kind, name, access = key
     state, size = GroupState.OPEN, wanted.group_size
     if kind == "explicit":
-        return GroupCandidate(new_id("group"), name, None, sequence, state, size, None, None, whose, new=True)
+        return GroupCandidate(new_id("group"), name, None, sequence, state, size, None, None, access, new=True)
     # A derived id: on PostgreSQL two proxies that open the same implicit group conflict at its primary key.
     made = blake2b(f"{project_id}\0{name}\0{sequence}".encode(), digest_size=16).hexdigest()
-    return GroupCandidate("group_" + made, None, name, sequence, state, size, None, None, whose, new=True)
+    return GroupCandidate("group_" + made, None, name, sequence, state, size, None, None, access, new=True)
 
 
 def _pin_of(group: GroupCandidate | None, wanted: RequestedTrajectory) -> str | None:

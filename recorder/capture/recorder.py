@@ -175,9 +175,9 @@ class Recorder:
             started_at=0.0,  # the store's clock
             own_version=own_version,
             session=session,
-            whose=address.whose,
-            made_by=address.whose.key,
-            groups_of=address.whose.groups_of,
+            access=address.access,
+            made_by=address.access.key,
+            groups_of=address.access.groups_of,
         )
         return require_owner(await self._placed(place), address)
 
@@ -190,12 +190,12 @@ class Recorder:
     ) -> TrajectoryRef:
         """Make a new trajectory without an external id, pinned to `offered_version`. Its first call writes the row."""
         ref = TrajectoryRef(
-            new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
+            new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.access.key
         )
         self._memory.unwritten.put(ref.id, UnwrittenTrajectory())
         return ref
 
-    def repinned(self, trajectory_id: str, version_id: str | None) -> None:
+    def update_pin(self, trajectory_id: str, version_id: str | None) -> None:
         """Update the cached version of a trajectory that was repinned in the store (`versions.repin_trajectory`)."""
         known = self._memory.refs.get(trajectory_id)
         if known is not None:
@@ -204,7 +204,7 @@ class Recorder:
 
     # --- token histories
 
-    def keep_pasts(self, max_bytes: int) -> None:
+    def keep_token_histories(self, max_bytes: int) -> None:
         """Cache the token histories of choices sampled from now on, so that `past` rarely queries the store."""
         self._pasts.max_bytes = max_bytes
 
@@ -383,9 +383,15 @@ class Recorder:
         if address.group is not None or address.purpose is Purpose.NONE or not request.redaction_finished:
             return None
         # another provider's model has no alias; its trajectories are compared with each other
-        whose = alias_id or f"model:{request.model}"
+        access = alias_id or f"model:{request.model}"
         return content_hashes.implicit_group_key(
-            key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
+            key,
+            access,
+            request.messages,
+            request.tools,
+            address.purpose.value,
+            continued=continued,
+            masked=self._masked,
         )
 
     async def _placed(self, place: RequestedTrajectory) -> TrajectoryRef:

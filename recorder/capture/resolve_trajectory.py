@@ -42,7 +42,7 @@ def resolve_trajectories(
     pins: list[tuple[ExistingTrajectory, RequestedTrajectory]] = []
     for key, wanted in _first_of_each(places, found).items():
         row = found.get(key)
-        if row is not None and not wanted.whose.may_name(row.made_by):
+        if row is not None and not wanted.access.may_name(row.made_by):
             refs[key] = _ref_of(row, wanted, None)
         elif row is None or row.state != TrajectoryState.OPEN:
             newcomers.append(_newcomer(wanted, row))
@@ -66,7 +66,7 @@ def _first_of_each(
     for wanted in reversed(places):
         key = trajectory_key(wanted)
         row = found.get(key)
-        if key not in first or row is None or wanted.whose.may_name(row.made_by):
+        if key not in first or row is None or wanted.access.may_name(row.made_by):
             first[key] = wanted
     return first
 
@@ -88,7 +88,7 @@ def continue_sealed(
     wanted = {id_: _after(rows[id_], asked(id_), version_of(id_)) if id_ in rows else asked(id_) for id_ in sealed}
     addressed = {id_: p for id_, p in wanted.items() if p.external_id is not None or id_ not in rows}
     placed = zip(addressed.items(), resolve_trajectories(ex, at, list(addressed.values()), group_size), strict=True)
-    refs = {id_: ref for (id_, p), ref in placed if p.whose.may_name(ref.made_by)}
+    refs = {id_: ref for (id_, p), ref in placed if p.access.may_name(ref.made_by)}
     rest = {
         id_: replace(p, external_id=None) if id_ in addressed else p for id_, p in wanted.items() if id_ not in refs
     }
@@ -133,7 +133,7 @@ def _after(row: ExistingTrajectory, asked: RequestedTrajectory, version_id: str 
         own_version=version_id,
         continues=row.id,
         session=row.session,
-        whose=asked.whose,
+        access=asked.access,
         made_by=row.made_by,
         groups_of=asked.groups_of,
     )

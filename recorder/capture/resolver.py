@@ -74,20 +74,20 @@ class TrajectoryResolver:
         project_id: str,
         messages: Sequence[Message],
         request: RecordedRequest | None = None,
-        whose: KeyAccess = ANYBODY,
+        access: KeyAccess = ANYBODY,
     ) -> Resolution:
         """Attribute a call without an address by issued ids, else by a retry, else by its history.
 
         A trajectory may use any alias.
         """
-        found = await self.issued(project_id, messages, whose)
+        found = await self.issued(project_id, messages, access)
         if found is NOTHING_FOUND and request is not None:
-            found = await self.retried(project_id, request, whose)
+            found = await self.retried(project_id, request, access)
         if found is NOTHING_FOUND:
-            found = await self.lineage(project_id, messages, whose=whose)
-        return found if found is not NOTHING_FOUND else await self.similar(project_id, messages, whose)
+            found = await self.lineage(project_id, messages, access=access)
+        return found if found is not NOTHING_FOUND else await self.similar(project_id, messages, access)
 
-    async def issued(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
+    async def issued(self, project_id: str, messages: Sequence[Message], access: KeyAccess = ANYBODY) -> Resolution:
         """Attribute a call by ids that Hone issued and that it contains. No I/O for a call without earlier answers."""
         if not has_answer(messages):
             return NOTHING_FOUND
@@ -95,14 +95,14 @@ class TrajectoryResolver:
         if not messages:
             return NOTHING_FOUND
         ends = await self._ends(project_id, messages)
-        return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
+        return await self._by_issued_ids(project_id, messages, ends, access) or NOTHING_FOUND
 
-    async def retried(self, project_id: str, request: RecordedRequest, whose: KeyAccess = ANYBODY) -> Resolution:
+    async def retried(self, project_id: str, request: RecordedRequest, access: KeyAccess = ANYBODY) -> Resolution:
         """Attribute an SDK's retry to the trajectory of the unanswered request that it repeats.
 
         `trajectory` is None if there are several such requests: the call then joins none.
         """
-        return await self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
+        return await self._retried(project_id, self._redaction.request(request), access) or NOTHING_FOUND
 
     async def lineage(
         self,
@@ -110,7 +110,7 @@ class TrajectoryResolver:
         messages: Sequence[Message],
         names: Mapping[str, str] = _NO_NAMES,
         traces: Iterable[str] = (),
-        whose: KeyAccess = ANYBODY,
+        access: KeyAccess = ANYBODY,
     ) -> Resolution:
         """Attribute a call to the trajectory that sampled the end of its history. No I/O without a history.
 
@@ -123,9 +123,9 @@ class TrajectoryResolver:
         if not messages:
             return NOTHING_FOUND
         told = await self._told(project_id, messages)
-        return await self._by_lineage(project_id, told, names, traces, whose)
+        return await self._by_lineage(project_id, told, names, traces, access)
 
-    async def similar(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
+    async def similar(self, project_id: str, messages: Sequence[Message], access: KeyAccess = ANYBODY) -> Resolution:
         """Attribute a call whose history is a recorded one apart from system messages, or a part of one.
 
         Exact where only one open trajectory has that conversation. No I/O without a history.
@@ -136,11 +136,11 @@ class TrajectoryResolver:
         asked = prior_turns(key, messages)
         if asked is None:
             return NOTHING_FOUND
-        alike = await self._backend.read(lambda ex: recorded_calls.find_similar(ex, project_id, key, asked, whose))
-        return await self._by_similar(alike, messages, whose)
+        alike = await self._backend.read(lambda ex: recorded_calls.find_similar(ex, project_id, key, asked, access))
+        return await self._by_similar(alike, messages, access)
 
     async def _by_similar(
-        self, alike: Sequence[SimilarConversation], messages: Sequence[Message], whose: KeyAccess
+        self, alike: Sequence[SimilarConversation], messages: Sequence[Message], access: KeyAccess
     ) -> Resolution:
         alike = [one for one in alike if one.fit is Fit.WHOLE] or alike
         if len({one.match.trajectory_id for one in alike if one.match.open}) > 1:
@@ -159,7 +159,7 @@ class TrajectoryResolver:
         confidence = decision.confidence if best.open else Confidence.AMBIGUOUS
         if confidence is Confidence.EXACT and best.hinted:
             confidence = Confidence.HINT
-        return Resolution("similar", confidence, parent, await self._going_on(best.trajectory_id, whose))
+        return Resolution("similar", confidence, parent, await self._going_on(best.trajectory_id, access))
 
     async def in_session(
         self,
@@ -169,7 +169,7 @@ class TrajectoryResolver:
         request: RecordedRequest,
         *,
         sub_agent: bool = False,
-        whose: KeyAccess = ANYBODY,
+        access: KeyAccess = ANYBODY,
     ) -> Resolution | None:
         """Attribute a call within a session. `trajectory` is None for a new one of the session (source "session").
 
@@ -181,7 +181,7 @@ class TrajectoryResolver:
         tools = content_hashes.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
         ends = await self._ends(project_id, messages) if has_answer(messages) else []
         told = await self._told(project_id, messages) if ends else []
-        asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, whose)
+        asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, access)
         claimed = self._memory.claimed
         seat = await self._backend.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
         if seat is None:
@@ -189,8 +189,8 @@ class TrajectoryResolver:
         if seat.trajectory_id is not None:
             if seat.parent is not None:
                 claimed.put(seat.parent, True)
-            return Resolution("session", seat.confidence, seat.parent, await self._going_on(seat.trajectory_id, whose))
-        retried = await self._retried(project_id, request, whose, lambda ref: _is_of(ref, session, group))
+            return Resolution("session", seat.confidence, seat.parent, await self._going_on(seat.trajectory_id, access))
+        retried = await self._retried(project_id, request, access, lambda ref: _is_of(ref, session, group))
         if retried is not None:
             return retried
         if ends:
@@ -199,36 +199,36 @@ class TrajectoryResolver:
             self._running.turns(), replace(asked, messages=as_sent.messages), as_sent
         )
         return Resolution(
-            "session", Confidence.STATED, None, await self._current(ref, whose) if ref is not None else None
+            "session", Confidence.STATED, None, await self._current(ref, access) if ref is not None else None
         )
 
     async def traced(
-        self, project_id: str, traces: Iterable[str], messages: Sequence[Message], whose: KeyAccess = ANYBODY
+        self, project_id: str, traces: Iterable[str], messages: Sequence[Message], access: KeyAccess = ANYBODY
     ) -> Resolution:
         """Attribute a conversation with earlier answers by its trace, if all known calls of the trace agree. A hint."""
         if not has_answer(messages):
             return NOTHING_FOUND
         for trace in traces:
-            home = self._memory.traces.get((project_id, whose.key, trace))
+            home = self._memory.traces.get((project_id, access.key, trace))
             if home:
-                ref = await self._going_on(home, whose)
+                ref = await self._going_on(home, access)
                 return Resolution("trace", Confidence.HINT, await self.parent_in(ref, messages), ref)
         return NOTHING_FOUND
 
-    def run_of_trace(self, project_id: str, trace: str, whose: KeyAccess = ANYBODY) -> str | None:
+    def run_of_trace(self, project_id: str, trace: str, access: KeyAccess = ANYBODY) -> str | None:
         """Return the id of the only trajectory of a trace's or span's attributed calls, once it has a row, or None."""
-        home = self._memory.traces.get((project_id, whose.key, trace))
+        home = self._memory.traces.get((project_id, access.key, trace))
         return home if home and home not in self._memory.unwritten else None
 
     def note_traces(
-        self, project_id: str, traces: Iterable[str], trajectory_id: str, whose: KeyAccess = ANYBODY
+        self, project_id: str, traces: Iterable[str], trajectory_id: str, access: KeyAccess = ANYBODY
     ) -> None:
         """Note that a call of these traces and spans was attributed.
 
         From then on, a trace or span with calls of several trajectories is ignored.
         """
         for trace in traces:
-            key = (project_id, whose.key, trace)
+            key = (project_id, access.key, trace)
             known = self._memory.traces.get(key)
             self._memory.traces.put(key, trajectory_id if known in (None, trajectory_id) else "")
 
@@ -245,7 +245,7 @@ class TrajectoryResolver:
             return (require_owner(at, address), True) if at is not None else None
         ids = map(content_hashes.issued_id_key, lineage.issued_tool_call_ids(self._redaction.messages(messages)))
         issued = [found for id_ in ids if (found := self._memory.issued.get((project_id, id_))) is not None]
-        homes = {home for _, home, made_by in issued if address.whose.owns(made_by)}
+        homes = {home for _, home, made_by in issued if address.access.owns(made_by)}
         known = self._memory.refs.get(homes.pop()) if len(homes) == 1 else None
         return (known[1], False) if known is not None else None
 
@@ -270,11 +270,11 @@ class TrajectoryResolver:
         return next((s.choice for s in lineage.matching_exchanges(messages, said)), None)
 
     async def answered(
-        self, project_id: str, response_id: str, whose: KeyAccess = ANYBODY
+        self, project_id: str, response_id: str, access: KeyAccess = ANYBODY
     ) -> tuple[ParentCall, TrajectoryRef] | None:
         """Return the sampled choice of a response id of Hone, and the trajectory in which calls continue it."""
-        for issued in await self._stand_for(project_id, [response_id], whose):
-            return issued.choice, await self._going_on(issued.trajectory_id, whose)
+        for issued in await self._stand_for(project_id, [response_id], access):
+            return issued.choice, await self._going_on(issued.trajectory_id, access)
         return None
 
     # --- kinds of evidence
@@ -283,38 +283,38 @@ class TrajectoryResolver:
         self,
         project_id: str,
         request: RecordedRequest,
-        whose: KeyAccess,
+        access: KeyAccess,
         within: Callable[[TrajectoryRef], bool] = lambda _: True,
     ) -> Resolution | None:
         """Find the one unanswered request that an SDK's retry repeats. An answered one may be another client's."""
-        attempts = self._attempts_at(project_id, request.body_hash, whose) if request.retry_count > 0 else ()
+        attempts = self._attempts_at(project_id, request.body_hash, access) if request.retry_count > 0 else ()
         known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
         attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
         if attempt is not None:
             sure = attempt.confidence not in (Confidence.AMBIGUOUS, Confidence.HINT)
             confidence = Confidence.EXACT if sure else attempt.confidence
-            return Resolution("retry", confidence, attempt.parent, await self._current(attempt.trajectory, whose))
+            return Resolution("retry", confidence, attempt.parent, await self._current(attempt.trajectory, access))
         if not known or has_answer(request.messages):
             return None
         return Resolution("retry", Confidence.AMBIGUOUS, None, None)  # ambiguous: the call joins no trajectory
 
-    def _attempts_at(self, project_id: str, body_hash: bytes, whose: KeyAccess) -> list[RetryCandidate]:
+    def _attempts_at(self, project_id: str, body_hash: bytes, access: KeyAccess) -> list[RetryCandidate]:
         """Return earlier requests with this body, of this key and of trajectories without an owner."""
-        of = {"", whose.key}
+        of = {"", access.key}
         return [a for key in of for a in self._memory.attempts.get((project_id, key, body_hash)) or ()]
 
     async def _by_issued_ids(
-        self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes], whose: KeyAccess
+        self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes], access: KeyAccess
     ) -> Resolution | None:
-        issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages), whose)
+        issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages), access)
         if len({i.trajectory_id for i in issued}) != 1:
             return None  # no issued id, or ids of several trajectories: no evidence
-        if not lineage.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
+        if not lineage.has_tool_calls(messages) and await self._is_sampled(project_id, messages, access):
             return None  # a text that Hone sampled, verbatim: the history decides, not the ids in it
         home = issued[0].trajectory_id
         parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
         confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
-        return Resolution("tool_call_id", confidence, parent, await self._going_on(home, whose))
+        return Resolution("tool_call_id", confidence, parent, await self._going_on(home, access))
 
     async def _by_lineage(
         self,
@@ -322,9 +322,9 @@ class TrajectoryResolver:
         told: Sequence[ConversationAnswer],
         names: Mapping[str, str],
         traces: Iterable[str],
-        whose: KeyAccess,
+        access: KeyAccess,
     ) -> Resolution:
-        deepest = await self._backend.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
+        deepest = await self._backend.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, access))
         claimed = self._memory.claimed
         matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in deepest]
         named = [m for m in matches if m.session in names]
@@ -335,13 +335,13 @@ class TrajectoryResolver:
         source = names[best.session or ""] if named and len(named) < len(matches) else "lineage"
         exact = decision.confidence is Confidence.EXACT
         if not exact:
-            homes = {self._memory.traces.get((project_id, whose.key, trace)) for trace in traces}
+            homes = {self._memory.traces.get((project_id, access.key, trace)) for trace in traces}
             traced = lineage.decide_parent(m for m in named or matches if m.trajectory_id in homes).match
             best, source = (traced, "trace") if traced is not None else (best, source)
         parent = ParentCall(best.call_id, best.choice)
         claimed.put(parent, True)
         confidence = Confidence.HINT if exact and best.hinted else decision.confidence
-        return Resolution(source, confidence, parent, await self._going_on(best.trajectory_id, whose))
+        return Resolution(source, confidence, parent, await self._going_on(best.trajectory_id, access))
 
     # --- lookups
 
@@ -351,13 +351,13 @@ class TrajectoryResolver:
     async def _told(self, project_id: str, messages: Sequence[Message]) -> list[ConversationAnswer]:
         return lineage.last_answers(messages, self._memory.known_chain(await self._key_of(project_id), messages))
 
-    async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: KeyAccess) -> bool:
+    async def _is_sampled(self, project_id: str, messages: Sequence[Message], access: KeyAccess) -> bool:
         nodes = [turn.node for turn in await self._told(project_id, messages)]
         return bool(
-            await self._backend.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose))
+            await self._backend.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, access))
         )
 
-    async def _stand_for(self, project_id: str, ids: Sequence[str], whose: KeyAccess = ANYBODY) -> list[IssuedId]:
+    async def _stand_for(self, project_id: str, ids: Sequence[str], access: KeyAccess = ANYBODY) -> list[IssuedId]:
         """Return the caller's sampled choices (and their trajectories) for which these ids were issued."""
         ids = [content_hashes.issued_id_key(id_) for id_ in ids]
         remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
@@ -365,7 +365,7 @@ class TrajectoryResolver:
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
             known |= await self._backend.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
-        return [known[id_] for id_ in ids if id_ in known and whose.owns(known[id_].made_by)]
+        return [known[id_] for id_ in ids if id_ in known and access.owns(known[id_].made_by)]
 
     async def _told_in(
         self, project_id: str, trajectory_id: str, messages: Sequence[Message], ends: Sequence[bytes]
@@ -405,11 +405,11 @@ class TrajectoryResolver:
         found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
         return found.project_id if found is not None else None
 
-    async def _current(self, ref: TrajectoryRef, whose: KeyAccess) -> TrajectoryRef:
+    async def _current(self, ref: TrajectoryRef, access: KeyAccess) -> TrajectoryRef:
         """`_going_on` for a trajectory that may have no row yet."""
-        return ref if ref.id in self._memory.unwritten else await self._going_on(ref.id, whose)
+        return ref if ref.id in self._memory.unwritten else await self._going_on(ref.id, access)
 
-    async def _going_on(self, trajectory_id: str, whose: KeyAccess) -> TrajectoryRef:
+    async def _going_on(self, trajectory_id: str, access: KeyAccess) -> TrajectoryRef:
         """Return the trajectory in which calls of this one continue: itself while it is open, else its continuation."""
         moved = self._memory.moved.get(trajectory_id)
         known = self._memory.refs.get(moved.id if moved is not None else trajectory_id)
@@ -419,7 +419,7 @@ class TrajectoryResolver:
             return moved
         found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
         if found is None:  # deleted since this process cached it
-            gone = TrajectoryRef(new_id("traj"), None, made_by=whose.key)
+            gone = TrajectoryRef(new_id("traj"), None, made_by=access.key)
             self._memory.unwritten.put(gone.id, UnwrittenTrajectory())
             return gone
         if found.state is TrajectoryState.OPEN:

@@ -175,7 +175,7 @@ def _brought_results(turn: RecordedCall, key: bytes) -> BroughtResults | None:
 
 
 def _leaf_choice(turn: RecordedCall) -> int | None:
-    if turn.state is not CallState.COMPLETE or turn.turn_kind is not CallKind.MAIN:
+    if turn.state is not CallState.COMPLETE or turn.call_kind is not CallKind.MAIN:
         return None
     if turn.attribution.confidence is Confidence.HINT:  # it may belong to another trajectory: the judge must not see it
         return None
@@ -196,7 +196,7 @@ def _row_middle(turn: RecordedCall, prompt_node: bytes | None, writing: _RowBuil
         request.stream,
         turn.state.value,
         None,  # superseded_by
-        turn.turn_kind.value,
+        turn.call_kind.value,
         turn.attribution.source,
         turn.attribution.confidence.value,
         prompt_node,

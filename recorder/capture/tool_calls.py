@@ -120,7 +120,7 @@ class ToolCalls:
         stated: str | None = None,
         source: str = "none",
         confidence: Confidence = Confidence.STATED,
-        whose: KeyAccess = ANYBODY,
+        access: KeyAccess = ANYBODY,
         group: str | None = None,
         sessions: Mapping[str, str] = _NO_SESSIONS,
     ) -> ToolCallAttribution:
@@ -130,14 +130,14 @@ class ToolCalls:
         of a session that the caller names (`sessions`: name → source) if one of its requests is pending. The request is
         reserved: no other call of this process gets it, unless `release` returns it.
         """
-        wanted, pending = await self._pending(project_id, name, arguments, stated, whose)
+        wanted, pending = await self._pending(project_id, name, arguments, stated, access)
         if group is not None and stated is None:
             pending = [one for one in pending if one.group == group]
         named = [one for one in pending if one.session in sessions] if stated is None else []
         waiting = [one.asked for one in named or pending]
         found, asked = choose_request(waiting)
         sure = len(waiting) == 1 and (named or pending)[0].equal == 1
-        later: dict[str, Any] = {} if sure or not waiting else _later(wanted, waiting, whose)
+        later: dict[str, Any] = {} if sure or not waiting else _later(wanted, waiting, access)
         if asked is not None:
             self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
         if stated is not None:
@@ -199,14 +199,14 @@ class ToolCalls:
         )
 
     async def _pending(
-        self, project_id: str, name: str, arguments: Any, home: str | None, whose: KeyAccess
+        self, project_id: str, name: str, arguments: Any, home: str | None, access: KeyAccess
     ) -> tuple[bytes, list[_PendingRequest]]:
         """Return the hash of a call's name and arguments, and the pending requests that share it."""
         # stored requests are redacted, so the call's arguments are redacted before the search
         wanted = match_key(await self._key_of(project_id), name, await self._redaction.redact_value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._backend.read(
-            lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
+            lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, access=access.key if home is None else "")
         )
         pending = [_PendingRequest(ToolRequest(*row[:5]), *row[5:]) for row in found if row[4] == home or home is None]
         answered = self._memory.tools
@@ -215,8 +215,8 @@ class ToolCalls:
         ]
 
 
-def _later(match: bytes, waiting: Sequence[ToolRequest], whose: KeyAccess) -> dict[str, Any]:
-    return {"match": match, "calls": tuple({asked.call_id: None for asked in waiting}), "key": whose.key}
+def _later(match: bytes, waiting: Sequence[ToolRequest], access: KeyAccess) -> dict[str, Any]:
+    return {"match": match, "calls": tuple({asked.call_id: None for asked in waiting}), "key": access.key}
 
 
 def _newest(ex: Executor, place: RequestedTrajectory) -> ExistingTrajectory | None:
@@ -244,9 +244,9 @@ def _place(project_id: str, address: Address) -> RequestedTrajectory:
         tags=rows.json_text(dict(address.tags)),
         offered_version=None,
         started_at=0.0,  # the store's clock
-        whose=address.whose,
-        made_by=address.whose.key,
-        groups_of=address.whose.groups_of,
+        access=address.access,
+        made_by=address.access.key,
+        groups_of=address.access.groups_of,
     )
 
 

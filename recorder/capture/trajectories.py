@@ -41,7 +41,7 @@ class RequestedTrajectory:
     continues: str | None = None
     continued_key: str | None = None  # replaces `implicit_key` if it continues another
     session: str | None = None
-    whose: KeyAccess = ANYBODY  # the caller's
+    access: KeyAccess = ANYBODY  # the caller's
     made_by: str = ""  # its owner
     groups_of: str = ""  # owner of the group that it joins; "": the project's, for all keys
 
@@ -86,7 +86,7 @@ class NewTrajectory:
 
 def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
     """Return the trajectory at an address that a caller named. Raises NotOwner if it belongs to another key."""
-    if not address.whose.may_name(ref.made_by):
+    if not address.access.may_name(ref.made_by):
         named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
         raise NotOwner(
             f"the trajectory {named} belongs to another key: name one of your own, or use a key created for this one."

@@ -391,7 +391,7 @@ class Writer:
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
             # a trajectory of another key may be sealed: its owner's next call continues it
-            if place.remembered and place.place.whose.may_name(ref.made_by):
+            if place.remembered and place.place.access.may_name(ref.made_by):
                 remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
                 place.done.set_result(ref)

@@ -75,7 +75,7 @@ def _close_all(context: Context) -> None:
 
 async def _close(project: Project, name: str, group: str | None) -> _CloseResult:
     from recorder.queue.groups.closure import close_group, trajectory_group
-    from recorder.queue.groups.manual_close import close_run
+    from recorder.queue.groups.manual_close import end_trajectory
     from recorder.views.lists.short_ids import expand_id
     from recorder.views.trajectories.transcripts import find_trajectory
 
@@ -90,7 +90,7 @@ async def _close(project: Project, name: str, group: str | None) -> _CloseResult
                 f"no trajectory or group {name!r} in project {project.id!r}: "
                 "`hone trajectories`, `hone groups` list them"
             ) from e
-    was_open = await close_run(project.store, found)
+    was_open = await end_trajectory(project.store, found)
     return _CloseResult(found, was_open, await trajectory_group(project.store, found))
 
 

@@ -32,7 +32,7 @@ class CallNode:
     parent: ParentCall | None
     choices: int
     state: CallState
-    turn_kind: CallKind
+    call_kind: CallKind
     superseded: bool
     at: float
 
@@ -93,7 +93,7 @@ def main_leaf(calls: Sequence[CallNode]) -> ParentCall | None:
     main = [
         c
         for c in calls
-        if c.turn_kind is CallKind.MAIN and c.state is CallState.COMPLETE and not c.superseded and c.choices
+        if c.call_kind is CallKind.MAIN and c.state is CallState.COMPLETE and not c.superseded and c.choices
     ]
     return ParentCall(max(main, key=lambda c: (c.at, c.id)).id, 0) if main else None
 
@@ -120,7 +120,7 @@ def split_choices(calls: Sequence[CallNode]) -> list[int]:
 
     The first choice stays with the trajectory and is not returned. Empty if the rule does not apply.
     """
-    kept = [c for c in calls if not c.superseded and c.turn_kind is CallKind.MAIN]
+    kept = [c for c in calls if not c.superseded and c.call_kind is CallKind.MAIN]
     if len(kept) != 1 or kept[0].parent is not None or kept[0].state is not CallState.COMPLETE:
         return []
     return list(range(1, kept[0].choices))

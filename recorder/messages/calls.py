@@ -88,10 +88,10 @@ class Address:
     group_size: int | None = None  # declared size of the group
     purpose: Purpose = Purpose.TRAIN
     origin: Origin = Origin.LIVE
-    turn_kind: CallKind | None = None  # None: not stated; `call_tree` decides when the trajectory ends
+    call_kind: CallKind | None = None  # None: not stated; `call_tree` decides when the trajectory ends
     done: bool = False  # this call ends the trajectory
     tags: Mapping[str, str] = field(default_factory=dict)
-    whose: KeyAccess = ANYBODY  # the caller's
+    access: KeyAccess = ANYBODY  # the caller's
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Attribution:
     confidence: Confidence
     trajectory: TrajectoryRef
     parent: ParentCall | None = None
-    turn_kind: CallKind | None = None  # the kind that a hint states, if any
+    call_kind: CallKind | None = None  # the kind that a hint states, if any
 
 
 UNATTRIBUTED: Final = Attribution("none", Confidence.NEW, TrajectoryRef("", None))  # until the store is back
@@ -146,8 +146,8 @@ class RecordedRequest:
     sampling: SamplingParameters
     retry_count: int = 0
     previous_response_id: str | None = None  # the id of Hone's answer that it continues, if it gives one
-    left_out_tools: tuple[str, ...] = ()  # types of tools that it declared and that the model did not get
-    left_out_items: tuple[str, ...] = ()  # types of items in its conversation that the model did not get
+    dropped_tools: tuple[str, ...] = ()  # types of tools that it declared and that the model did not get
+    dropped_items: tuple[str, ...] = ()  # types of items in its conversation that the model did not get
     size_bytes: int = 0  # of its body, as the client sent it
     redaction_finished: bool = True  # False: nothing of its text is known (`recorder.messages.redaction`)
 
@@ -192,10 +192,10 @@ class RecordedCall:
     @property
     def stated_kind(self) -> CallKind | None:
         """The kind that the client stated: by Hone's own header, else by a vendor's. None: not stated."""
-        return self.address.turn_kind or self.attribution.turn_kind
+        return self.address.call_kind or self.attribution.call_kind
 
     @property
-    def turn_kind(self) -> CallKind:
+    def call_kind(self) -> CallKind:
         """The call's kind, by the call alone. The trajectory's end may change it (`recorder.messages.call_tree`)."""
         return self.stated_kind or CallKind.MAIN
 

@@ -106,7 +106,7 @@ def issued_id_key(issued_id: str) -> str:
     return "blake2b:" + blake2b(issued_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
-def hash_first_turn(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
+def hash_first_turns(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
     """Return the canonical messages that define a task: system messages and the first user message; `whole`: all."""
     head: list[dict[str, Any]] = []
     for message in messages:
@@ -134,7 +134,7 @@ def implicit_group_key(
     continuation of an ended trajectory (`continued`) is not another attempt at its task, so all later user messages
     count too. `masked`: similar texts count as the same (`recorder.messages.text_masking`).
     """
-    head = hash_first_turn(messages, whole=continued)
+    head = hash_first_turns(messages, whole=continued)
     if masked:
         head = [mask_message(message) for message in head]
     person = b"continued" if continued else b"group"

@@ -79,7 +79,7 @@ def _of_call(turn: RecordedCall) -> Exclusion | None:
         return Exclusion.NOT_COMPLETE
     if turn.attribution.confidence in (Confidence.AMBIGUOUS, Confidence.HINT):
         return Exclusion.AMBIGUOUS
-    if turn.turn_kind is CallKind.AUX:
+    if turn.call_kind is CallKind.AUX:
         return Exclusion.AUXILIARY
     return None
 

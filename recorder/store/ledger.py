@@ -76,8 +76,8 @@ async def latest_entries(
     Rows with a code in `without` are omitted.
     """
     # by the index of the code, or by the ids
-    whose = ledger.c.project_id if code is not None else sql.without_index(ledger.c.project_id)
-    query = select(ledger).where(whose == project.id).order_by(ledger.c.id.desc()).limit(limit)
+    access = ledger.c.project_id if code is not None else sql.without_index(ledger.c.project_id)
+    query = select(ledger).where(access == project.id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
     if code in _REVOKING:

@@ -121,7 +121,7 @@ class Agent:
     async def beside(self, messages: Sequence[Mapping[str, Any]], answer: str, kind: CallKind) -> None:
         """A call of the run that its conversation does not go on from."""
         parent, self.parent = self.parent, None
-        address, self.address = self.address, replace(self.address, turn_kind=kind)
+        address, self.address = self.address, replace(self.address, call_kind=kind)
         made = await self.call(messages, [assistant(answer)])
         self.parent, self.address = parent, address
         assert made.attribution.trajectory.id == self.run

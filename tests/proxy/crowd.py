@@ -265,11 +265,11 @@ class Crowd:
     def _request(self, agent: Agent, body: list[Message], retry: int) -> tuple[RecordedRequest, StatedAddress, Any]:
         headers: dict[bytes, bytes] = {}
         rest: dict[str, Any] = {"temperature": 1.0}
-        whose = KeyAccess(agent.key, everywhere=not agent.key)
-        stated = StatedAddress(Address(whose=whose), None)
+        access = KeyAccess(agent.key, everywhere=not agent.key)
+        stated = StatedAddress(Address(access=access), None)
         match agent.naming:
             case "path":
-                stated = StatedAddress(Address(trajectory=agent.session, whose=whose), AddressSource.PATH)
+                stated = StatedAddress(Address(trajectory=agent.session, access=access), AddressSource.PATH)
             case "session" | "session of several":
                 headers[b"x-session-id"] = agent.session.encode()
             case "metadata":

@@ -132,7 +132,7 @@ async def serving(
     second_listener: SecondListener | None = None
     if peers is not None:
         second_listener = WorkerSocket(
-            peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
+            peers.socket_path(peers.own), figures=app.metrics.text, cancel=app.background.cancel
         ).open
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s, second_listener=second_listener))
     try:

@@ -119,7 +119,7 @@ class CampaignValidator:
         groups = await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
         measured = await self._measurer.measure(groups)
         ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
-        tempting = await self._measurer.load([group for group in groups if group.adversarial])
+        adversarial = await self._measurer.load([group for group in groups if group.adversarial])
         done = Validation(
             step=of.step,
             version=name,
@@ -136,7 +136,7 @@ class CampaignValidator:
         if self._measure is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
             return replace(done, adversarial=measured.adversarial, adversarial_attempts=apart_of)
-        won, apart = self._wins(ordinary), self._wins(tempting)
+        won, apart = self._wins(ordinary), self._wins(adversarial)
         return replace(
             done,
             win_rate=won.share,
@@ -144,7 +144,7 @@ class CampaignValidator:
             adversarial=apart.share,
             adversarial_attempts=apart.compared,
             agent_failures=sum(
-                map(is_spoilt, (m for loaded in (ordinary, tempting) for v in loaded.views for m in v.members))
+                map(is_spoilt, (m for loaded in (ordinary, adversarial) for v in loaded.views for m in v.members))
             ),
         )
 

@@ -76,8 +76,9 @@ def _notes(found: EvaluationResult, names: Sequence[str]) -> Iterator[tuple[str,
     yield "Tokens, dollars and seconds are means over attempts.", ""
     if WIN_RATE in names:
         yield f"Wins are against {found.versions[0].name} in one blind group; the difference is wins minus losses.", ""
-    if found.tempting:
-        yield f"{found.tempting} adversarial scenarios are excluded from these figures: {_tempted(found)}.", ""
+    if found.adversarial_scenarios:
+        count, measures = found.adversarial_scenarios, _adversarial_measures(found)
+        yield f"{count} adversarial scenarios are excluded from these figures: {measures}.", ""
     if found.failed:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.failed.items()))
         why = f" The first: {found.first_error[:_WHY_CHARS]}" if found.first_error else ""
@@ -91,9 +92,9 @@ def _notes(found: EvaluationResult, names: Sequence[str]) -> Iterator[tuple[str,
         yield f"Judging: {judged.judgings} groups, {tokens}, {price}.", ""
 
 
-def _tempted(found: EvaluationResult) -> str:
+def _adversarial_measures(found: EvaluationResult) -> str:
     def of(one: VersionFigures) -> str:
-        each = (f"{_LABELS[name]} {format_number(figure.value)}" for name, figure in one.tempted.items())
+        each = (f"{_LABELS[name]} {format_number(figure.value)}" for name, figure in one.adversarial_measures.items())
         return f"{one.name} {', '.join(each) or NONE}"
 
     return "; ".join(map(of, found.versions))
@@ -105,7 +106,7 @@ def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
         "id": found.id,
         "alias": found.alias,
         "scenarios": found.scenarios,
-        "tempting": found.tempting,
+        "adversarial_scenarios": found.adversarial_scenarios,
         "attempts": found.attempts,
         "seeds": found.seeds,
         "against": found.versions[0].name,
@@ -117,7 +118,7 @@ def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
                 "errored": one.errored,
                 "measures": _plain(one.measures),
                 "differences": _plain(one.differences),
-                "tempted": _plain(one.tempted),
+                "adversarial_measures": _plain(one.adversarial_measures),
                 "usage": asdict(one.usage),
             }
             for one in found.versions

@@ -57,7 +57,7 @@ def attempt_outcomes(
 
     `success` by attempt id; `adversarial`: the ids of groups with adversarial scenarios.
     """
-    rewards, tempting = attempt_rewards(loaded), frozenset(adversarial)
+    rewards, adversarial_groups = attempt_rewards(loaded), frozenset(adversarial)
     for view in loaded.views:
         worth = attempt_values(view, rewards)
         first = [worth[place] for place in range(each) if place in worth]
@@ -71,7 +71,7 @@ def attempt_outcomes(
                 rewards.get(member.id),
                 _wins(worth.get(attempt_number(member)), first) if arm else (),
                 attempt_usage(member),
-                view.id in tempting,
+                view.id in adversarial_groups,
             )
 
 
@@ -122,8 +122,8 @@ class VersionFigures:
 
     `measures`: success (a share), win rate (over comparisons with the first version's attempts at the same scenario and
     seed, a tie counts one half) and reward, as far as requested. `differences`: each minus the first version's; for
-    wins the share won minus the share lost. `tempted`: the measures over adversarial scenarios, which no other figure
-    includes. `usage`: mean usage of an attempt.
+    wins the share won minus the share lost. `adversarial_measures`: the measures over adversarial scenarios, which no
+    other figure includes. `usage`: mean usage of an attempt.
     """
 
     name: str
@@ -132,7 +132,7 @@ class VersionFigures:
     errored: int
     measures: Mapping[str, PairedEstimate] = field(default_factory=dict)
     differences: Mapping[str, PairedEstimate] = field(default_factory=dict)
-    tempted: Mapping[str, PairedEstimate] = field(default_factory=dict)
+    adversarial_measures: Mapping[str, PairedEstimate] = field(default_factory=dict)
     usage: AttemptUsage = field(default_factory=AttemptUsage)
 
 
@@ -151,7 +151,7 @@ def _version(
     arm: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], wanted: EvaluationMeasures
 ) -> VersionFigures:
     ordinary = [one for one in made if not one.adversarial]
-    tempting = [one for one in made if one.adversarial]
+    adversarial = [one for one in made if one.adversarial]
     return VersionFigures(
         arm.name,
         arm.model,
@@ -159,7 +159,7 @@ def _version(
         errored=sum(one.errored for one in made),
         measures=_measures(ordinary, wanted),
         differences=_differences(ordinary, [one for one in first if not one.adversarial], wanted),
-        tempted=_measures(tempting, wanted),
+        adversarial_measures=_measures(adversarial, wanted),
         usage=_mean_usage(made),
     )
 

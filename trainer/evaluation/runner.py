@@ -58,7 +58,7 @@ class EvaluationResult:
     id: str
     alias: str
     scenarios: int
-    tempting: int  # how many of the scenarios are adversarial
+    adversarial_scenarios: int  # how many of the scenarios are adversarial
     attempts: int
     seeds: int
     versions: Sequence[VersionFigures]
@@ -139,7 +139,7 @@ class Evaluation:
             self._row.id,
             self._alias,
             scenarios=len(tasks),
-            tempting=sum(task.adversarial for task in tasks),
+            adversarial_scenarios=sum(task.adversarial for task in tasks),
             attempts=self._asked.attempts,
             seeds=self._asked.seeds,
             versions=figures_of(self._arms, made, self._wanted),
@@ -166,8 +166,8 @@ class Evaluation:
             success: Mapping[str, bool] = {}
             if self._wanted.success:
                 success = (await self._measurer.measure(page)).succeeded
-            tempting = [group.group_id for group in page if group.adversarial]
-            for one in attempt_outcomes(await self._measurer.load(page), success, self._asked.attempts, tempting):
+            adversarial = [group.group_id for group in page if group.adversarial]
+            for one in attempt_outcomes(await self._measurer.load(page), success, self._asked.attempts, adversarial):
                 yield one
 
     async def _require_sound(self, of: AttemptRound, tally: RoundTally) -> None:

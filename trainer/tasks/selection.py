@@ -48,14 +48,17 @@ def draw_scenarios(scenarios: Sequence[M], per_step: int, step: int, seed: int, 
     ordinary, adversarial = _kinds(scenarios, adversarial_share)
     if not (ordinary and adversarial):
         return draw_in_passes(ordinary or adversarial, per_step, step, seed)
-    plain, tempting = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
+    plain, adversarial_count = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     before, after = step - 1, step
     # rounded in opposite ways, so that both together fill a step
     drawn = _from_ring(ordinary, math.ceil(before * plain), math.ceil(after * plain), f"{seed}:ordinary")
-    tempted = _from_ring(
-        adversarial, math.floor(before * tempting), math.floor(after * tempting), f"{seed}:adversarial"
+    adversarial_drawn = _from_ring(
+        adversarial,
+        math.floor(before * adversarial_count),
+        math.floor(after * adversarial_count),
+        f"{seed}:adversarial",
     )
-    return [*drawn, *tempted]
+    return [*drawn, *adversarial_drawn]
 
 
 def draw_in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:
@@ -91,8 +94,8 @@ def _kinds(scenarios: Sequence[M], adversarial_share: float) -> tuple[list[M], l
 
 def _of_a_step(ordinary: int, adversarial: int, per_step: int, share: float) -> tuple[Fraction, Fraction]:
     """The mean number of each kind in a step. Exact: the written decimal, not the float nearest to it."""
-    tempting = min(per_step * Fraction(str(share)), Fraction(adversarial))
-    return min(per_step - tempting, Fraction(ordinary)), tempting
+    adversarial_count = min(per_step * Fraction(str(share)), Fraction(adversarial))
+    return min(per_step - adversarial_count, Fraction(ordinary)), adversarial_count
 
 
 def _from_ring(items: Sequence[T], start: int, end: int, seed: str) -> list[T]:

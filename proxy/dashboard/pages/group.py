@@ -92,7 +92,7 @@ def _messages_of(judging: ScoreRecord) -> int:
 
 
 async def _find_readable_group(context: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(context.project, group, caller_of(request).whose.groups_of)
+    return await find_group(context.project, group, caller_of(request).access.groups_of)
 
 
 _PLACE = "place:"  # the prefix of a ranking field; the attempt's id follows
@@ -136,7 +136,7 @@ async def note_preference(context: ForPages, request: AnyRequest, group: Id) -> 
 
 
 async def _find_group(context: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(context.hone.project, group, caller_of(request).whose.groups_of)
+    return await find_group(context.hone.project, group, caller_of(request).access.groups_of)
 
 
 def _path(group_id: str) -> str:

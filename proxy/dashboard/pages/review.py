@@ -41,7 +41,7 @@ async def review_page(
 ) -> Response[str]:
     """The next pair, blind, and the queue. `row`: the first row that is shown; `skip`: pairs to pass over."""
     caller = caller_of(request)
-    group_id = await find_group(context.project, group, caller.whose.groups_of) if group else None
+    group_id = await find_group(context.project, group, caller.access.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
     queue_request = QueueRequest(caller_id(caller), alias or None, group_id, against or None, passed)
     waiting = await load_queue(context.project, queue_request)

@@ -63,7 +63,7 @@ class MessagesDialect:
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in _APART}
         request = chat_fields.recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        request = replace(request, left_out_tools=tuple(dropped.tools), left_out_items=tuple(dropped.items))
+        request = replace(request, dropped_tools=tuple(dropped.tools), dropped_items=tuple(dropped.items))
         return MessagesReader(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:

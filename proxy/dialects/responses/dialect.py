@@ -141,8 +141,8 @@ class ResponsesReader(ParsedChatRequest):
         self.request = replace(
             request,
             previous_response_id=self.previous,
-            left_out_tools=tuple(self._tools.dropped),
-            left_out_items=tuple(extras.dropped),
+            dropped_tools=tuple(self._tools.dropped),
+            dropped_items=tuple(extras.dropped),
         )
 
     def answer(self) -> ResponsesAnswer:

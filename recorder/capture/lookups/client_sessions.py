@@ -56,7 +56,7 @@ class SessionCall:
     told: Sequence[ConversationAnswer]  # the answer that it continues
     tools: bytes | None
     sub_agent: bool
-    whose: KeyAccess = ANYBODY
+    access: KeyAccess = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ NEW_RUN = SessionPosition()
 def find_position(ex: Executor, call: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
     """Return the position of a call in its session, or None if too many trajectories share the session's name."""
     runs = recorded_calls.find_session_trajectories(
-        ex, call.project_id, call.session, call.group, call.ends, call.told, call.whose
+        ex, call.project_id, call.session, call.group, call.ends, call.told, call.access
     )
     if len(runs.ids) > sql.MOST_RUNS:
         return None
@@ -178,7 +178,7 @@ def find_concurrent_parent(
         ref = turn.attribution.trajectory
         if turn.project_id != call.project_id or ref.session != call.session:
             continue
-        if (ref.group_external_id or "") != call.group or not call.whose.owns(ref.made_by):
+        if (ref.group_external_id or "") != call.group or not call.access.owns(ref.made_by):
             continue
         other = lineage.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)

@@ -77,11 +77,11 @@ def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[s
     }
 
 
-def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: KeyAccess) -> list[Match]:
+def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], access: KeyAccess) -> list[Match]:
     """Return the caller's sampled choices at the first of `ends` with any, the newest first, at most `MOST_EQUAL`."""
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
-        rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end, access=access.key) if end in present else ()
         matches = [_match(row[:8]) for row in rows if row[8] == project_id]
         if matches:
             return matches
@@ -89,33 +89,35 @@ def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], w
 
 
 def find_sampled_before(
-    ex: Executor, project_id: str, turns: Sequence[ConversationAnswer], whose: KeyAccess
+    ex: Executor, project_id: str, turns: Sequence[ConversationAnswer], access: KeyAccess
 ) -> list[Match]:
     """Return the caller's sampled choices at the first of some assistant messages with any, verbatim or as edited.
 
     A text that equals one choice may also be another choice with its white space trimmed, so both are returned.
     """
     for turn in turns:
-        found = find_deepest_sampled(ex, project_id, [turn.node], whose)
+        found = find_deepest_sampled(ex, project_id, [turn.node], access)
         known = {(m.call_id, m.choice) for m in found}
-        alike = [m for m in _retold(ex, project_id, turn, whose, grown=not found) if (m.call_id, m.choice) not in known]
+        alike = [
+            m for m in _retold(ex, project_id, turn, access, grown=not found) if (m.call_id, m.choice) not in known
+        ]
         if found or alike:
             return [*found, *alike]
     return []
 
 
 def find_retold_in(
-    ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], whose: KeyAccess
+    ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], access: KeyAccess
 ) -> list[Match]:
     """Return the sampled choices of some trajectories that an assistant message repeats in a client's form."""
-    return _retold(ex, project_id, turn, whose, among=trajectory_ids)
+    return _retold(ex, project_id, turn, access, among=trajectory_ids)
 
 
 def _retold(
     ex: Executor,
     project_id: str,
     turn: ConversationAnswer,
-    whose: KeyAccess,
+    access: KeyAccess,
     *,
     grown: bool = True,
     among: Collection[str] | None = None,
@@ -126,7 +128,7 @@ def _retold(
     """
     if turn.before is None:
         return []
-    rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
+    rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, access=access.key)
     own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
     said = [(_match(r[:8]), json.loads(r[9]), r[10]) for r in own]
     same = [m for m, message, _ in said if lineage.equals_but_space(message, turn.message)]
@@ -164,12 +166,12 @@ def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Par
 
 
 def find_similar(
-    ex: Executor, project_id: str, key: bytes, asked: PriorTurns, whose: KeyAccess
+    ex: Executor, project_id: str, key: bytes, asked: PriorTurns, access: KeyAccess
 ) -> list[SimilarConversation]:
     """Return the caller's recorded conversations that end in a call's last exchange and fit it, the newest first."""
     found: list[SimilarConversation] = []
     read: dict[bytes, tuple[list[Message], Fit | None]] = {}
-    for row in ex.all(sql.SIMILAR, exchange=asked.exchange, whose=whose.key):
+    for row in ex.all(sql.SIMILAR, exchange=asked.exchange, access=access.key):
         node = bytes(row[9])
         if row[8] != project_id:
             continue
@@ -189,20 +191,20 @@ def find_session_trajectories(
     group: str,
     ends: Sequence[bytes],
     told: Sequence[ConversationAnswer],
-    whose: KeyAccess,
+    access: KeyAccess,
 ) -> SessionTrajectories:
     """Return the caller's trajectories of a session, at most `MOST_RUNS + 1`, and a conversation's matches in them.
 
     A match is the deepest answer that the conversation repeats verbatim, or its last one in a client's form.
     """
-    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, access=access.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
     found: dict[bytes, list[Match]] = {}
     for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
         found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
     for end, turn in zip(ends, told, strict=False):
-        matches = found.get(end) or (find_retold_in(ex, project_id, turn, ids, whose) if ids else [])
+        matches = found.get(end) or (find_retold_in(ex, project_id, turn, ids, access) if ids else [])
         if matches:
             return SessionTrajectories(ids, open_ids, matches)
     return SessionTrajectories(ids, open_ids, next((found[end] for end in ends if end in found), []))

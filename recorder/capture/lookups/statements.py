@@ -24,7 +24,7 @@ def _own() -> ColumnElement[bool]:
 
     Shadow answers are never matched: no agent has seen them, so no call continues them.
     """
-    key = bindparam("whose", type_=Text)
+    key = bindparam("access", type_=Text)
     made_by = trajectories.c.made_by
     own = or_(key == literal_column("''"), made_by == literal_column("''"), made_by == key)
     return and_(own, ~equals_literal(trajectories.c.origin, "shadow"))

@@ -115,7 +115,7 @@ def _nodes(rows: Iterable[Any], kinds: dict[str, CallKind]) -> Iterable[CallNode
                 else None,
                 choices=int(row.finish_reason is not None or row.node_id is not None),
                 state=CallState(row.state),
-                turn_kind=kinds.get(row.id, CallKind(row.turn_kind)),
+                call_kind=kinds.get(row.id, CallKind(row.turn_kind)),
                 superseded=row.superseded_by is not None,
                 at=row.started_at,
             )

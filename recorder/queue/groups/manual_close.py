@@ -33,7 +33,7 @@ class CloseSummary:
     busy: int
 
 
-async def close_run(store: Store, trajectory_id: str) -> bool:
+async def end_trajectory(store: Store, trajectory_id: str) -> bool:
     """End a trajectory as its agent would. Returns False if it had ended before."""
     async with store.write() as conn:
         return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, REASON)

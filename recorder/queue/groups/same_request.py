@@ -163,7 +163,7 @@ def shadow_group_id(call_id: str) -> str:
     return "group_" + blake2b(f"shadow\0{call_id}".encode(), digest_size=16).hexdigest()
 
 
-async def ended_runs(
+async def find_ended_trajectories(
     project: Project, alias_ids: Collection[str], within_s: float, since: float = 0.0
 ) -> list[EndedTrajectory]:
     """Return the live trajectories of some aliases that completed since a time (unix seconds), by end time.

@@ -281,9 +281,9 @@ def _alias(project_id: str, name: str) -> ScalarSelect[str]:
 
 def _version(project_id: str, name: str) -> ScalarSelect[str]:
     alias, number = parse_name(name)
-    whose = select(versions.c.id).join(aliases, aliases.c.id == versions.c.alias_id)
-    whose = whose.where(aliases.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
-    return whose.scalar_subquery()
+    access = select(versions.c.id).join(aliases, aliases.c.id == versions.c.alias_id)
+    access = access.where(aliases.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
+    return access.scalar_subquery()
 
 
 def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:

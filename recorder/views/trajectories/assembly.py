@@ -248,7 +248,7 @@ def _node(call: Row, material: ViewRows) -> CallNode:
         parent=_parent(call),
         choices=len(material.choices.get(call.id, ())),
         state=CallState(call.state),
-        turn_kind=CallKind(call.turn_kind),
+        call_kind=CallKind(call.turn_kind),
         superseded=call.superseded_by is not None,
         at=call.started_at,
     )

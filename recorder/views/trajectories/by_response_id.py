@@ -33,8 +33,8 @@ class AnsweredCall:
     choice: ChoiceView | None
 
 
-def _may_read(whose: KeyAccess, row: Any) -> bool:
-    return whose.may_read(row.made_by, row.address_group, row.external_id)
+def _may_read(access: KeyAccess, row: Any) -> bool:
+    return access.may_read(row.made_by, row.address_group, row.external_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class AnswerRecord:
     message: Message | None
 
 
-async def find_answered_call(project: Project, response_id: str, whose: KeyAccess = ANYBODY) -> AnsweredCall | None:
+async def find_answered_call(project: Project, response_id: str, access: KeyAccess = ANYBODY) -> AnsweredCall | None:
     """Return the call whose answer has this response id. None: unknown, forgotten, or another key's."""
     query = select(issued.c.call_id, issued.c.choice, *_AT).where(
         issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
     async with project.store.read() as conn:
         row = (await conn.execute(query.join(trajectories, _OF))).one_or_none()
-    if row is not None and not _may_read(whose, row):
+    if row is not None and not _may_read(access, row):
         return None
     call = await load_call(project.store, row.call_id) if row is not None else None
     if row is None or call is None:
@@ -68,7 +68,7 @@ async def find_running_process(store: Store, call_id: str) -> str | None:
 
 
 async def load_answers(
-    project: Project, response_ids: Collection[str], whose: KeyAccess = ANYBODY
+    project: Project, response_ids: Collection[str], access: KeyAccess = ANYBODY
 ) -> dict[str, AnswerRecord]:
     """Return the answers that have these ids, by id, without their conversations; unknown ids are absent."""
     at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
@@ -85,7 +85,7 @@ async def load_answers(
     while page := list(islice(ids, PAGE)):
         async with project.store.read() as conn:
             rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
-        found |= {row.issued_id: _said(row) for row in rows if _may_read(whose, row)}
+        found |= {row.issued_id: _said(row) for row in rows if _may_read(access, row)}
     return found
 
 

@@ -75,7 +75,7 @@ def test_the_path_is_stronger_than_the_headers_which_add_what_it_can_not_say() -
     said = combine_addresses(NamedTrajectory("run", "group"), None, headers)
     assert said.source is AddressSource.PATH
     assert (said.address.trajectory, said.address.group, said.address.group_size) == ("run", "group", 8)
-    assert (said.address.purpose, said.address.turn_kind, said.address.done) == (Purpose.VAL, CallKind.AUX, True)
+    assert (said.address.purpose, said.address.call_kind, said.address.done) == (Purpose.VAL, CallKind.AUX, True)
     assert said.address.tags == {"env": "prod", "team": "a"}
 
 

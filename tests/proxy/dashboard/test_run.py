@@ -169,7 +169,7 @@ async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Pro
     first = await talk.call([user("hi")], tool_turn(*called), address)
     for n in range(60):
         task = [{"role": "system", "content": f"{HOSTILE} {n}"}, *(user(HOSTILE) for _ in range(30))]
-        await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", turn_kind=CallKind.SUB))
+        await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", call_kind=CallKind.SUB))
     said = [user("hi"), tool_turn(*called), *(tool_result(id_, "<&>" * 200) for id_ in called)]
     await talk.call(said, "done", address)
     answer = await proxy.http.get(f"/hone/trajectories/{first.attribution.trajectory.id}?from=2")

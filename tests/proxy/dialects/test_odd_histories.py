@@ -52,7 +52,7 @@ def test_a_pdf_beside_a_tool_result_is_omitted_and_the_result_is_shown() -> None
     assert [message["role"] for message in request.messages] == ["user", "assistant", "tool", "user"]
     assert request.messages[2]["content"] == "PDF file read: notes.pdf (1 KB)"
     assert text_of(request) == "[document omitted]"
-    assert request.left_out_items == ("document",)
+    assert request.dropped_items == ("document",)
     counted = count_tokens_body(fields)["messages"][-1]["content"]
     assert counted == [result, {"type": "text", "text": "[document omitted]"}]
 
@@ -80,12 +80,12 @@ def test_a_pdf_beside_a_tool_result_is_omitted_and_the_result_is_shown() -> None
 def test_blocks_of_messages_are_their_text_or_omitted(block: Body, text: str, dropped: tuple[str, ...]) -> None:
     for request in (messages(block), messages({"type": "tool_result", "tool_use_id": "t", "content": [block]})):
         assert text_of(request) == text
-        assert request.left_out_items == dropped
+        assert request.dropped_items == dropped
 
 
 def test_sealed_reasoning_of_another_vendor_is_dropped() -> None:
     said = messages({"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Yes"}, role="assistant")
-    assert (said.messages[0]["content"], said.left_out_items) == ("Yes", ("redacted_thinking",))
+    assert (said.messages[0]["content"], said.dropped_items) == ("Yes", ("redacted_thinking",))
     items = [
         {"role": "user", "content": "Hi"},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
@@ -99,18 +99,18 @@ def test_sealed_reasoning_of_another_vendor_is_dropped() -> None:
         {"role": "assistant", "reasoning": "Greet", "content": "Hello"},
         {"role": "user", "content": "Go on"},
     ]
-    assert request.left_out_items == ("reasoning", "reasoning")
+    assert request.dropped_items == ("reasoning", "reasoning")
     parts = [{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Yes"}]
     chat = {"messages": [{"role": "assistant", "content": parts}, {"role": "user", "content": "Go on"}]}
     request = read("/v1/chat/completions", chat)
-    assert (request.messages[0]["content"], request.left_out_items) == ([parts[1]], ("redacted_thinking",))
+    assert (request.messages[0]["content"], request.dropped_items) == ([parts[1]], ("redacted_thinking",))
 
 
 @pytest.mark.parametrize("kind", ["compaction", "compaction_summary", "context_compaction", "telepathy_call"])
 def test_compacted_and_unknown_items_are_dropped(kind: str) -> None:
     items = [{"type": kind, "encrypted_content": "gAAA"}, {"role": "user", "content": "Go on"}]
     request = read("/v1/responses", {"input": items})
-    assert ([m["content"] for m in request.messages], request.left_out_items) == (["Go on"], (kind,))
+    assert ([m["content"] for m in request.messages], request.dropped_items) == (["Go on"], (kind,))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_compacted_and_unknown_items_are_dropped(kind: str) -> None:
 def test_files_are_their_text_or_omitted(part: Body, text: str, dropped: int) -> None:
     chat = {"messages": [{"role": "user", "content": [{"type": "file", "file": part}]}]}
     request = read("/v1/chat/completions", chat)
-    assert (text_of(request), request.left_out_items) == (text, ("file",) * dropped)
+    assert (text_of(request), request.dropped_items) == (text, ("file",) * dropped)
     items = [{"role": "user", "content": [{"type": "input_file", **part}]}]
     request = read("/v1/responses", {"input": items})
-    assert (text_of(request), request.left_out_items) == (text, ("input_file",) * dropped)
+    assert (text_of(request), request.dropped_items) == (text, ("input_file",) * dropped)
 
 
 BODIES = {
@@ -153,10 +153,10 @@ BODIES = {
 def test_half_an_emoji_is_replaced_and_reported(path: str, text: bytes, shown: str) -> None:
     request = read(path, BODIES[path].encode().replace(b"TEXT", text))
     assert text_of(request) == shown
-    assert request.left_out_items == ("half_character",)
+    assert request.dropped_items == ("half_character",)
 
 
 def test_a_whole_emoji_is_nobodys_half() -> None:
     for text in (rb"\ud83d\ude00", "\U0001f600".encode()):
         request = read("/v1/chat/completions", BODIES["/v1/chat/completions"].encode().replace(b"TEXT", text))
-        assert (text_of(request), request.left_out_items) == ("\U0001f600", ())
+        assert (text_of(request), request.dropped_items) == ("\U0001f600", ())

@@ -236,12 +236,12 @@ async def test_a_redacted_result_is_compared_as_it_is_stored(store: Store) -> No
 
 
 async def test_another_keys_attempt_never_gets_the_call(store: Store, recorder: Recorder) -> None:
-    anna, bert = (Address(whose=KeyAccess(key, everywhere=False)) for key in ("anna", "bert"))
+    anna, bert = (Address(access=KeyAccess(key, everywhere=False)) for key in ("anna", "bert"))
     talk = Talk(recorder)
     for number in range(2):
         await talk.call(QUESTION, tool_turn(f"anna-{number}"), anna)
     await talk.call(QUESTION, tool_turn("bert-0"), bert)
-    called = await gateway_call(recorder, text_result("7"), whose=anna.whose)
+    called = await gateway_call(recorder, text_result("7"), access=anna.access)
     await talk.call(brought("bert-0", "7"), "done", bert)
     assert (await stored(store))[called].trajectory_id is None
     await talk.call(brought("anna-1", "7"), "done", anna)

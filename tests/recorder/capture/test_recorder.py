@@ -126,7 +126,7 @@ async def test_branches_are_branches(store: Store, talk: Talk) -> None:
 
 async def test_auxiliary_and_broken_calls_do_not_move_the_main_leaf(store: Store, talk: Talk) -> None:
     main = await talk.call([user("hi")], "hello", AT)
-    title = replace(AT, turn_kind=CallKind.AUX)
+    title = replace(AT, call_kind=CallKind.AUX)
     await talk.call([user("a title for: hi")], "Greeting", title)
     await talk.call(
         [user("hi"), assistant("hello"), user("more")], [], AT, state=CallState.ERRORED, error="engine died"

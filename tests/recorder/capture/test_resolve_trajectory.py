@@ -172,7 +172,7 @@ async def test_a_trajectory_without_an_offer_is_pinned_by_its_first_call(store: 
 
 async def test_a_new_pin_is_told(talk: Talk) -> None:
     made = await talk.call([user("?")], "!", Address(trajectory="run"), version_id="v0")
-    talk.recorder.repinned(made.attribution.trajectory.id, "v1")
+    talk.recorder.update_pin(made.attribution.trajectory.id, "v1")
     assert (await at(talk, Address(trajectory="run"), offered="v2")).version_id == "v1"
 
 
@@ -282,7 +282,7 @@ def _campaign(alias_id: str) -> dict[str, Any]:
 
 
 def by(key: str, **address: Any) -> Address:
-    return Address(**address, whose=KeyAccess(key, everywhere=False))
+    return Address(**address, access=KeyAccess(key, everywhere=False))
 
 
 async def test_of_two_keys_at_one_address_one_has_it(talk: Talk) -> None:
@@ -333,7 +333,7 @@ async def test_equal_runs_of_another_key_do_not_hide_ones_own(talk: Talk) -> Non
     address = by("key_2")
     await asyncio.gather(*(talk.call([user("ping")], "pong", address) for _ in range(MOST_EQUAL + 1)))
     found = await talk.recorder.find.lineage(
-        PROJECT, [user("ping"), assistant("pong"), user("?")], whose=by("key_1").whose
+        PROJECT, [user("ping"), assistant("pong"), user("?")], access=by("key_1").access
     )
     assert found.trajectory is not None
     assert found.trajectory.id == own.attribution.trajectory.id

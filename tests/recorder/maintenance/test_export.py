@@ -147,7 +147,7 @@ async def test_broken_and_superseded_calls_say_so(store: Store, talk: Talk) -> N
     await talk.call([user("?")], gone, at, state=CallState.ABORTED)
     await talk.call([user("?")], "whole", at, retry_count=1)
     await talk.call([user("??")], [], at, state=CallState.ERRORED, error="engine died", http_status=502)
-    await talk.call([user("title")], "T", replace(at, turn_kind=CallKind.AUX))
+    await talk.call([user("title")], "T", replace(at, call_kind=CallKind.AUX))
     lines = await raw(store)
     assert [line["status"] for line in lines] == ["superseded", "complete", "errored", "complete"]
     assert [line["turn_kind"] for line in lines] == ["main", "main", "main", "aux"]

@@ -150,7 +150,7 @@ async def test_an_errand_that_was_the_leaf_gives_it_back(store: Store, talk: Tal
 
 
 async def test_who_says_the_kinds_is_believed_throughout(store: Store, talk: Talk) -> None:
-    stated = Address(trajectory="run", turn_kind=CallKind.MAIN)
+    stated = Address(trajectory="run", call_kind=CallKind.MAIN)
     title = await talk.call([user("Topic of: Do it")], "Work", stated)
     first = await talk.call([user("Do it")], calls_tool("task-1"), AT, tools=FIND)
     assert await kinds(store, talk, first.attribution.trajectory.id) == {

@@ -162,7 +162,7 @@ def test_other_purposes_are_not_trained(purpose: Purpose) -> None:
         ({"confidence": Confidence.HINT}, Exclusion.AMBIGUOUS),
         ({"confidence": Confidence.EXACT}, None),
         ({"confidence": Confidence.NEW}, None),
-        ({"address": Address(turn_kind=CallKind.AUX)}, Exclusion.AUXILIARY),
+        ({"address": Address(call_kind=CallKind.AUX)}, Exclusion.AUXILIARY),
     ],
 )
 def test_calls_that_are_broken_uncertain_or_beside_the_way_are_not(

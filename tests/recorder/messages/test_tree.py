@@ -33,7 +33,7 @@ def trees(draw: st.DrawFn) -> list[CallNode]:
                 parent=draw(st.sampled_from([None, *able])),
                 choices=draw(st.integers(0, 3)),
                 state=draw(st.sampled_from([CallState.COMPLETE, CallState.COMPLETE, CallState.ABORTED])),
-                turn_kind=draw(st.sampled_from([CallKind.MAIN, CallKind.MAIN, CallKind.AUX])),
+                call_kind=draw(st.sampled_from([CallKind.MAIN, CallKind.MAIN, CallKind.AUX])),
                 superseded=draw(st.integers(0, 3)) == 0,
                 at=float(number),
             )
@@ -44,7 +44,7 @@ def trees(draw: st.DrawFn) -> list[CallNode]:
 @given(trees())
 def test_the_main_leaf_is_the_last_complete_main_call(nodes: list[CallNode]) -> None:
     leaf = main_leaf(nodes)
-    able = [n.id for n in nodes if n.turn_kind is CallKind.MAIN and n.state is CallState.COMPLETE and n.choices]
+    able = [n.id for n in nodes if n.call_kind is CallKind.MAIN and n.state is CallState.COMPLETE and n.choices]
     able = [id_ for id_ in able if not next(n for n in nodes if n.id == id_).superseded]
     assert leaf == (ParentCall(able[-1], 0) if able else None)
 

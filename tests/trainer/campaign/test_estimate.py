@@ -78,8 +78,8 @@ def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_si
 
 
 def test_what_tempts_is_counted_in_its_share() -> None:
-    tempting = Scenario("tempting", "x" * 4000, adversarial=True)
-    found = count_campaign(plan([PLAIN, tempting], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])
+    adversarial = Scenario("adversarial", "x" * 4000, adversarial=True)
+    found = count_campaign(plan([PLAIN, adversarial], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])
     assert (found.training, found.input_tokens) == (10 * 4, 4 * (8 * 100 + 2 * 1000))
 
 

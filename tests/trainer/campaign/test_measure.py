@@ -70,12 +70,12 @@ async def test_groups_that_nobody_was_asked_about_move_no_mean(store: Store, row
 
 async def test_what_tempts_is_measured_apart(store: Store, rows: Rows) -> None:
     ordinary = await judged(store, rows, [0.9, 1.0], unasked=False)
-    tempting = replace(await judged(store, rows, [0.1, 0.2, 0.3], unasked=False), adversarial=True)
-    found = await measured(store, [ordinary, tempting])
+    adversarial = replace(await judged(store, rows, [0.1, 0.2, 0.3], unasked=False), adversarial=True)
+    found = await measured(store, [ordinary, adversarial])
     assert found.reward == pytest.approx(0.95)
     assert found.adversarial == pytest.approx(0.2)
     assert (found.attempts, found.adversarial_attempts) == (2, 3)
-    told = await measured(store, [ordinary, tempting], success="ruler", success_threshold=0.3)
+    told = await measured(store, [ordinary, adversarial], success="ruler", success_threshold=0.3)
     assert told.success == 1.0
     assert told.adversarial == pytest.approx(1 / 3)
     assert (await measured(store, [ordinary])).adversarial is None

@@ -140,9 +140,9 @@ def test_scenarios_that_all_tempt_are_refused_where_none_of_them_is_learnt_from(
 
 
 async def test_all_parts_are_kept_as_they_were_begun_with(tmp_path: Path) -> None:
-    tempting = Scenario("t", "?", adversarial=True)
+    adversarial = Scenario("t", "?", adversarial=True)
     settings = CampaignSettings(agent="hone:answer")
-    given = CampaignPlan("tasks", settings, [Scenario("1", 1), tempting], [Scenario("2", 2)], [Scenario("3", 3)])
+    given = CampaignPlan("tasks", settings, [Scenario("1", 1), adversarial], [Scenario("2", 2)], [Scenario("3", 3)])
     store, alias = await opened(tmp_path)
     begun = await begin_or_find(store, alias, given, Nobody())
     kept = {part: await campaigns.list_scenarios(store, begun.id, part) for part in given.parts}

@@ -26,13 +26,13 @@ def estimate(value: float, low: float, high: float) -> PairedEstimate:
 def evaluated(
     *versions: VersionFigures,
     judging: CampaignJudgingCost | None = None,
-    tempting: int = 0,
+    adversarial_scenarios: int = 0,
     unscored: int = 0,
     error: str | None = None,
 ) -> EvaluationResult:
     failed = {"agent_error": 2} if error else {}
     return EvaluationResult(
-        "camp_1", "helpdesk", 20, tempting, 4, 2, versions, 40, unscored, judging, 12.5, failed, error
+        "camp_1", "helpdesk", 20, adversarial_scenarios, 4, 2, versions, 40, unscored, judging, 12.5, failed, error
     )
 
 
@@ -70,7 +70,10 @@ def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None
     )  # fmt: skip
     judged = CampaignJudgingCost(38, 38, 10_000, 0, 500, 0.25, 0, 0)
     text = printed(
-        evaluated(VersionFigures("live", "helpdesk@3", 4, 0), wins, judging=judged, tempting=3, unscored=2), capsys
+        evaluated(
+            VersionFigures("live", "helpdesk@3", 4, 0), wins, judging=judged, adversarial_scenarios=3, unscored=2
+        ),
+        capsys,
     )
     assert "no significant difference" in text
     assert "2 of 40 groups have no score" in text

@@ -1,4 +1,4 @@
-"""What attempts come to, version by version: measures, differences by scenario, wins, what was tempting."""
+"""What attempts come to, version by version: measures, differences by scenario, wins, adversarial ones."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_rewards_beyond_0_to_1_are_told_as_they_are() -> None:
 def test_scenarios_that_tempt_to_cheat_are_told_apart() -> None:
     of = [made(0, "a", True), made(0, "trap", False, adversarial=True), made(1, "a", True)]
     live, base = version_figures(SIDES, [*of, made(1, "trap", True, adversarial=True)], SOLVED)
-    assert (live.measures[SUCCESS].value, live.tempted[SUCCESS].value) == (1, 0)
-    assert (base.measures[SUCCESS].value, base.tempted[SUCCESS].value) == (1, 1)
+    assert (live.measures[SUCCESS].value, live.adversarial_measures[SUCCESS].value) == (1, 0)
+    assert (base.measures[SUCCESS].value, base.adversarial_measures[SUCCESS].value) == (1, 1)
     assert base.differences[SUCCESS].value == 0
 
 

@@ -114,11 +114,11 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
 
 
 def test_a_line_may_say_that_it_tempts_and_only_then_is_it_written() -> None:
-    tempting, plain = parse_scenarios(
+    adversarial, plain = parse_scenarios(
         [b'{"id": "a", "input": false, "adversarial": true}', b'{"id": "b", "input": 1}'], "f"
     )
-    assert (tempting.adversarial, plain.adversarial) == (True, False)
-    assert [json.loads(scenario_line(one)) for one in (tempting, plain)] == [
+    assert (adversarial.adversarial, plain.adversarial) == (True, False)
+    assert [json.loads(scenario_line(one)) for one in (adversarial, plain)] == [
         {"id": "a", "input": False, "adversarial": True},
         {"id": "b", "input": 1},
     ]

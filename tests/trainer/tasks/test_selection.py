@@ -83,8 +83,8 @@ def test_where_there_are_enough_steps_are_full_and_the_share_is_kept(
 ) -> None:
     drawn = [draw_scenarios(tasks(ordinary, adversarial), per_step, step, 7, share) for step in range(1, steps + 1)]
     assert {len(of_step) for of_step in drawn} == {per_step}
-    tempting = sum(task.adversarial for of_step in drawn for task in of_step)
-    assert abs(tempting - share * per_step * steps) < 1
+    adversarial = sum(task.adversarial for of_step in drawn for task in of_step)
+    assert abs(adversarial - share * per_step * steps) < 1
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 12), st.integers(1, 30), shares)

@@ -71,7 +71,7 @@ def test_a_request_without_other_types_goes_as_it_came() -> None:
 
 def test_what_nobody_runs_here_is_left_out() -> None:
     reading = read(tools=[FIND, {"type": "web_search"}])
-    assert (reading.chat["tools"], reading.request.left_out_tools) == ([FIND], ("web_search",))
+    assert (reading.chat["tools"], reading.request.dropped_tools) == ([FIND], ("web_search",))
 
 
 @pytest.mark.parametrize(

@@ -89,5 +89,5 @@ def test_tools_are_read_or_refused(path: str, data: st.DataObject) -> None:
     with contextlib.suppress(BadRequest):
         reading = DIALECTS[path].read(json.dumps(body).encode(), {}, DialectRules())
         assert isinstance(json.loads(reading.engine_body("engine-model")), dict)
-        assert all(isinstance(type_, str) for type_ in reading.request.left_out_tools)
+        assert all(isinstance(type_, str) for type_ in reading.request.dropped_tools)
         assert reading.answer().sampled().choices == []

@@ -28,17 +28,17 @@ class Session:
     """Calls that name one session."""
 
     def __init__(
-        self, recorder: Recorder, name: str = "s", group: str | None = None, whose: KeyAccess = ANYBODY
+        self, recorder: Recorder, name: str = "s", group: str | None = None, access: KeyAccess = ANYBODY
     ) -> None:
         self.recorder = recorder
         self.name = name
-        self.address = Address(group=group, whose=whose)
+        self.address = Address(group=group, access=access)
 
     async def found(self, messages: Sequence[Message], *, sub_agent: bool = False, **asked: Any) -> Resolution | None:
         made = request(messages, **asked)
-        whose = self.address.whose
+        access = self.address.access
         return await self.recorder.find.in_session(
-            PROJECT, self.name, self.address.group, made, sub_agent=sub_agent, whose=whose
+            PROJECT, self.name, self.address.group, made, sub_agent=sub_agent, access=access
         )
 
     async def attributed(self, messages: Sequence[Message], answer: Any, **asked: Any) -> RecordedCall:
@@ -279,8 +279,8 @@ async def test_a_run_by_its_path_also_knows_a_turn_behind_an_edited_history(talk
 
 
 async def test_anothers_runs_neither_take_a_call_nor_fill_the_session(recorder: Recorder) -> None:
-    one = Session(recorder, whose=KeyAccess("key_1", everywhere=False))
-    two = Session(recorder, whose=KeyAccess("key_2", everywhere=False))
+    one = Session(recorder, access=KeyAccess("key_1", everywhere=False))
+    two = Session(recorder, access=KeyAccess("key_2", everywhere=False))
     own = await one.call([user(TASK)], "Done.")
     for number in range(MOST_RUNS + 1):
         await two.call([user(f"another task, number {number}")], "Done.")
@@ -288,13 +288,13 @@ async def test_anothers_runs_neither_take_a_call_nor_fill_the_session(recorder: 
     assert (await one.call(history, "Yes.")).attribution.trajectory.id == own.attribution.trajectory.id
     found = await two.found(history)
     assert found is None  # a name that too many of its own runs share
-    other = Session(recorder, whose=KeyAccess("key_3", everywhere=False))
+    other = Session(recorder, access=KeyAccess("key_3", everywhere=False))
     assert (await other.call(history, "Yes.")).attribution.trajectory.id != own.attribution.trajectory.id
 
 
 async def test_an_errand_beside_anothers_call_is_a_run_of_its_own(recorder: Recorder) -> None:
-    one = Session(recorder, whose=KeyAccess("key_1", everywhere=False))
-    two = Session(recorder, whose=KeyAccess("key_2", everywhere=False))
+    one = Session(recorder, access=KeyAccess("key_1", everywhere=False))
+    two = Session(recorder, access=KeyAccess("key_2", everywhere=False))
     recorder.begin(await one.attributed([user(TASK)], "Working.", tools=FIND))
     for session, beside in ((one, True), (two, False)):
         found = await session.found([user(f"Write a title for: {TASK}")])

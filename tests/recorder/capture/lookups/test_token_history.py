@@ -36,7 +36,7 @@ async def parent_of(talk: Talk, messages: list[Any]) -> ParentCall:
 
 
 async def test_the_past_of_a_long_conversation_is_its_prompt_and_sample(talk: Talk, recorder: Recorder) -> None:
-    recorder.keep_pasts(1 << 20)
+    recorder.keep_token_histories(1 << 20)
     messages, ids = await three_turns(talk)
     asked = [*messages, user("and?")]
     parent = await parent_of(talk, asked)
@@ -49,7 +49,7 @@ async def test_the_past_of_a_long_conversation_is_its_prompt_and_sample(talk: Ta
 
 
 async def test_the_store_tells_the_same_as_memory(talk: Talk, recorder: Recorder, store: Store) -> None:
-    recorder.keep_pasts(1 << 20)
+    recorder.keep_token_histories(1 << 20)
     messages, _ = await three_turns(talk)
     asked = [*messages, user("and?")]
     parent = await parent_of(talk, asked)
@@ -72,7 +72,7 @@ async def test_an_edited_conversation_has_no_place_for_the_choice(talk: Talk, re
 
 
 async def test_a_choice_without_ids_has_no_past_to_go_on_from(talk: Talk, recorder: Recorder) -> None:
-    recorder.keep_pasts(1 << 20)
+    recorder.keep_token_histories(1 << 20)
     turn = await talk.call(
         [user("hi")], [choice(assistant("ho"), token_ids=None, logprobs=None)], RUN, prompt_token_ids=None
     )

@@ -21,7 +21,7 @@ from recorder.queue.groups.same_request import (
     FORKED,
     ShadowGroup,
     counts_in_own_group,
-    ended_runs,
+    find_ended_trajectories,
     open_shadow,
     shadow_group_id,
 )
@@ -188,9 +188,9 @@ async def test_ended_live_runs_for_training_are_found_and_no_others(rows: Rows) 
     )
     for values in others:
         await rows.trajectory(**{"state": "completed", "alias_id": alias.id, "ended_at": 7.0, **values})
-    assert [run.id for run in await ended_runs(Project(rows.store, PROJECT), [alias.id], 3600)] == [good]
-    assert await ended_runs(Project(rows.store, PROJECT), ["another"], 3600) == []
-    assert await ended_runs(Project(rows.store, PROJECT), [alias.id], 3600, since=8.0) == []
+    assert [run.id for run in await find_ended_trajectories(Project(rows.store, PROJECT), [alias.id], 3600)] == [good]
+    assert await find_ended_trajectories(Project(rows.store, PROJECT), ["another"], 3600) == []
+    assert await find_ended_trajectories(Project(rows.store, PROJECT), [alias.id], 3600, since=8.0) == []
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ async def test_what_was_long_ago_is_forgotten(store: Store, talk: Talk) -> None:
 
 
 async def test_calls_that_were_never_meant_to_be_trained_on_say_nothing(store: Store, talk: Talk) -> None:
-    assert await told(store, talk, GREEDY, address=Address(turn_kind=CallKind.AUX)) == []
+    assert await told(store, talk, GREEDY, address=Address(call_kind=CallKind.AUX)) == []
     assert await told(store, talk, GREEDY, address=Address(trajectory="v", purpose=Purpose.VAL)) == []
 
 
