@@ -21,6 +21,9 @@ class TrainerSettings(BaseModel):
     """Where to train. `auto`: a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the base's weights; it must equal the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
+    max_model_len: int | None = Field(None, gt=0)
+    """Most tokens of prompt and answer together, as the engine has them. Positions of the type longrope depend on it.
+    Default: `engine.max_model_len`, or `--max-model-len` of `engine.args`."""
     threads: int = Field(1, ge=1)
     """CPU threads of the trainer. The default is 1, because two threads beside a busy engine on two cores nearly stall.
     """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.engine.base import base_folder
-from proxy.engine.command import dtype_of
+from proxy.engine.command import served_fingerprint
 from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
@@ -30,7 +30,6 @@ from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound, StoreError
 from recorder.processes import file_modes
 from recorder.registry.aliases import get_aliases, other_base
-from recorder.registry.fingerprint import base_fingerprint
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project, Store
@@ -221,7 +220,7 @@ async def check_stored_bases(store: Store, settings: HoneSettings) -> list[Findi
     if folder is None:
         return []
     try:
-        served = await asyncio.to_thread(base_fingerprint, folder, dtype_of(settings.engine))
+        served = await asyncio.to_thread(served_fingerprint, settings.engine, folder)
     except NotFound as e:
         return [Finding("base", FindingLevel.WRONG, f"{e}.", "Correct engine.base.")]
     findings = []

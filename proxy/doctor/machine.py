@@ -19,13 +19,12 @@ from typing import Final
 from proxy.doctor.environment import Extra, Installer
 from proxy.doctor.memory_plan import MemoryPlan, NoPlan
 from proxy.engine.base import base_folder, refuse_base
-from proxy.engine.command import Device, detect_device, dtype_of, has_driver, require_free
+from proxy.engine.command import Device, detect_device, has_driver, require_free, served_fingerprint
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound
 from recorder.models.refusals import refuse_folder, refuse_missing
-from recorder.registry.fingerprint import base_fingerprint
 
 ALIASES: Final = "aliases"  # the check of what agents can ask for
 _TRAINS_WITH = ("torch", "transformers", "peft")
@@ -126,9 +125,8 @@ def check_base(settings: HoneSettings) -> Finding:
 
 
 def _equal(settings: HoneSettings, served: Path, trained: Path) -> Finding:
-    dtype = dtype_of(settings.engine)
     try:
-        if base_fingerprint(served, dtype) == base_fingerprint(trained, dtype):
+        if served_fingerprint(settings.engine, served) == served_fingerprint(settings.engine, trained):
             return Finding("base", FindingLevel.FINE, f"engine and trainer use the same: {served}.")
     except NotFound as e:
         return Finding("base", FindingLevel.WRONG, f"{e}.", "Correct engine.base or trainer.base.")

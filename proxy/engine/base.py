@@ -7,7 +7,6 @@ sentences themselves (`recorder.models.refusals`), and asking a hub.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from proxy.errors import ConfigError
 from proxy.settings.sections import EngineSettings
 from recorder.errors import BaseInvalid
 from recorder.models.base_model import ModelProfile, read_base_model
-from recorder.models.context import context_length
+from recorder.models.context import CONTEXT_FLAG, context_length, stated_context
 from recorder.models.families import text_config
 from recorder.models.refusals import (
     BaseRefusal,
@@ -28,7 +27,6 @@ from recorder.models.refusals import (
 from recorder.models.shipped_configs import shipped_folder
 from recorder.models.weights import is_whole
 
-_CONTEXT_FLAG: Final = "--max-model-len"
 # With these, vLLM's longest context is not the one of config.json.
 _OWN_CONTEXT: Final = ("--hf-overrides", "--rope-scaling")
 _LONG_CONTEXT: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
@@ -93,20 +91,10 @@ def _refuse_context(engine: EngineSettings, base: str, folder: Path) -> BaseRefu
     if allowed or any(argument.partition("=")[0] in _OWN_CONTEXT for argument in engine.args):
         return None
     longest = context_length(text_config(load_config(folder)))
-    flag = _flag_value(engine.args, _CONTEXT_FLAG)
-    if flag is not None and flag.isdecimal():  # it comes last, and so takes precedence
-        return refuse_context(base, longest, int(flag), f"{_CONTEXT_FLAG} in engine.args")
+    flag = stated_context(None, engine.args)
+    if flag is not None:  # it comes last, and so takes precedence
+        return refuse_context(base, longest, flag, f"{CONTEXT_FLAG} in engine.args")
     return refuse_context(base, longest, engine.max_model_len, "engine.max_model_len")
-
-
-def _flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """The last value of a flag, as `--flag value` or `--flag=value`."""
-    found = None
-    for at, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == flag:
-            found = value if equals else next(iter(arguments[at + 1 : at + 2]), None)
-    return found
 
 
 def hub_cache() -> Path:

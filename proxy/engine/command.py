@@ -28,7 +28,9 @@ from proxy.engine.base import require_base
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
+from recorder.models.context import stated_context
 from recorder.processes import file_modes
+from recorder.registry.fingerprint import base_fingerprint
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
@@ -195,6 +197,11 @@ def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:
     if engine.dtype != "auto":
         return engine.dtype
     return "float32" if (device or detect_device(engine)) == "cpu" else "bfloat16"
+
+
+def served_fingerprint(engine: EngineSettings, folder: Path) -> str:
+    """Return the fingerprint of a base as these settings serve it. Raises NotFound."""
+    return base_fingerprint(folder, dtype_of(engine), stated_context(engine.max_model_len, engine.args))
 
 
 def engine_key(engine: EngineSettings, data: Path) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from proxy.engine.base import base_folder
-from proxy.engine.command import dtype_of, engine_urls
+from proxy.engine.command import dtype_of, engine_urls, served_fingerprint
 from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
@@ -35,7 +35,6 @@ from recorder.queue.training import adapter_trials
 from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
-from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
@@ -289,7 +288,7 @@ class Controller:
 
     async def _local_fingerprint(self) -> str | None:
         folder = base_folder(self._engine)
-        return await asyncio.to_thread(base_fingerprint, folder, dtype_of(self._engine)) if folder else None
+        return await asyncio.to_thread(served_fingerprint, self._engine, folder) if folder else None
 
     async def _declare(self, fingerprint: str | None) -> None:
         """Create the declared aliases, or set their base. Raises Conflict if they were trained on another base."""

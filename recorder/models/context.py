@@ -5,8 +5,8 @@ A sliding window shortens no context: only the layers that have it forget. Refus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from recorder.models.families import ModelConfig
 
@@ -23,6 +23,8 @@ _KEYS: Final = (
     "seq_len",
 )
 # With these, `max_position_embeddings` is the scaled length already.
+_LONGROPE: Final = frozenset({"longrope", "su"})
+CONTEXT_FLAG: Final = "--max-model-len"
 _SCALED: Final = {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
 
 
@@ -43,11 +45,37 @@ def context_length(config: ModelConfig) -> int | None:
 
 def default_context_length(config: ModelConfig) -> int | None:
     """What vLLM takes without `--max-model-len`: with longrope the original context, else the longest."""
-    if any(_rope_type(rope) in {"longrope", "su"} for rope in rope_parameters(config)):
+    if any(_rope_type(rope) in _LONGROPE for rope in rope_parameters(config)):
         original = config.get("original_max_position_embeddings")
         if isinstance(original, int) and _is_length(original):
             return original
     return context_length(config)
+
+
+def stated_context(max_model_len: int | None, arguments: Sequence[str]) -> int | None:
+    """The context that settings give vLLM: the last `--max-model-len` of its arguments in tokens, or the setting."""
+    found = None
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == CONTEXT_FLAG:
+            found = value if equals else next(iter(arguments[at + 1 : at + 2]), "")
+    return int(found) if found is not None and found.isdecimal() else max_model_len
+
+
+def longrope_factors(config: ModelConfig, max_model_len: int | None) -> Literal["long", "short"] | None:
+    """Which factors of longrope vLLM takes for all rows; None: the model has no longrope.
+
+    It takes the long ones where its context is longer than the original one, and for short rows too.
+    """
+    original: object = None
+    for rope in rope_parameters(config):
+        if _rope_type(rope) in _LONGROPE:
+            original = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+            break
+    else:
+        return None
+    context = max_model_len or default_context_length(config)
+    return "long" if isinstance(original, int) and context is not None and context > original else "short"
 
 
 def rope_parameters(config: ModelConfig) -> Iterator[Mapping[str, Any]]:

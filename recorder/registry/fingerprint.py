@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from recorder.errors import NotFound
+from recorder.models.context import longrope_factors
+from recorder.models.families import text_config
+from recorder.models.refusals import load_config
 from recorder.models.weights import WEIGHTS
 
 OTHERS: Final = (
@@ -31,8 +34,12 @@ CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # smaller files are hashed quickly 
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
-def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) -> str:
+def base_fingerprint(
+    model_dir: Path, dtype: str, max_model_len: int | None = None, *, cache: Path | None = None
+) -> str:
     """Return the sha256 over names, sizes and contents of weights, tokenizer, chat template and config, and the dtype.
+
+    With longrope also over the factors that an engine takes with the context `max_model_len` (None: its default).
 
     Hashes of large files are stored in `cache` (default: the user's cache folder) by path, size and modification time.
     Raises NotFound if the folder has no model.
@@ -43,8 +50,17 @@ def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) 
     for path in files:
         name = path.relative_to(model_dir).as_posix()
         digest.update(f"{name}\0{path.stat().st_size}\0{known.sha256(path)}\0".encode())
+    if (factors := _factors(model_dir, max_model_len)) is not None:
+        digest.update(f"longrope\0{factors}\0".encode())
     known.save()
     return digest.hexdigest()
+
+
+def _factors(model_dir: Path, max_model_len: int | None) -> str | None:
+    try:
+        return longrope_factors(text_config(load_config(model_dir)), max_model_len)
+    except (OSError, ValueError):  # no engine loads it
+        return None
 
 
 def normal_dtype(dtype: str) -> str:

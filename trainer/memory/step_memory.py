@@ -28,7 +28,9 @@ from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import UnsupportedModel
 from trainer.memory.storage_counter import StorageCounter
-from trainer.policy import attention, positions, update
+from trainer.policy import positions, update
+from trainer.policy.attention import interface as attention
+from trainer.policy.attention import scores
 from trainer.policy.base_model import add_lora
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
@@ -199,6 +201,7 @@ def _measure_with(
     name = Path(str(config.model_type))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+        positions.fix_positions(model, config, str(name), settings.max_model_len)
         adapted = add_lora(model, name, settings)
     fake, counter = FakeTensorMode(allow_non_fake_inputs=True), StorageCounter()
     with fake, _as_on_a_gpu():
@@ -266,20 +269,24 @@ def _as_on_a_gpu() -> Iterator[None]:
     that is traced, and then makes masks for rows without padding. Whether a kernel takes grouped heads cannot be asked
     of fake tensors: keys are repeated, as in the committed runs, which takes more memory.
     """
-    kept = attention._mask, attention._is_grouped, masking_utils.is_tracing
-    attention._mask, attention._is_grouped = _no_mask, _repeats_keys
+    kept = scores.causal_mask, scores.is_grouped, scores.is_on_gpu, masking_utils.is_tracing
+    scores.causal_mask, scores.is_grouped, scores.is_on_gpu = _no_mask, _repeats_keys, _is_on_gpu
     masking_utils.is_tracing = lambda tensor=None: False
     try:
         yield
     finally:
-        attention._mask, attention._is_grouped, masking_utils.is_tracing = kept
+        scores.causal_mask, scores.is_grouped, scores.is_on_gpu, masking_utils.is_tracing = kept
 
 
-def _no_mask(first: int, length: int, device: torch.device) -> torch.Tensor | None:
+def _no_mask(before: int, length: int, query: torch.Tensor) -> torch.Tensor | None:
     return None
 
 
-def _repeats_keys(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+def _is_on_gpu(query: torch.Tensor) -> bool:
+    return True
+
+
+def _repeats_keys(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_masked: bool) -> bool:
     return False
 
 

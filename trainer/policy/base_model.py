@@ -24,7 +24,8 @@ from transformers.utils import logging as transformers_logging
 from recorder.models.refusals import refuse_folder, refuse_missing, refuse_name
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
-from trainer.policy import attention, memory, positions, startup_check
+from trainer.policy import memory, positions, startup_check
+from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
 from trainer.settings import TrainerSettings
 
@@ -85,12 +86,13 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     memory.use_expandable_segments(device)
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
-        positions.require_fixed_positions(config, str(base))
+        positions.require_fixed_positions(config, str(base), settings.max_model_len)
         model = AutoModelForCausalLM.from_pretrained(
             base, config=config, dtype=choose_dtype(settings), attn_implementation="eager", local_files_only=True
         )
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
+    positions.fix_positions(model, config, str(base), settings.max_model_len)
     adapted = add_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
     with memory_errors(f"the base {base} does not fit into memory", device):
         policy = Policy(adapted.to(device), str(base), settings)

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from trainer.batch.packing import Pack
 from trainer.errors import AdapterInvalid
-from trainer.policy import attention
+from trainer.policy.attention import interface as attention
 from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.tiles import TiledMlps
 from trainer.settings import TrainerSettings
@@ -38,7 +38,7 @@ class Policy:
         self.base = base
         self._model = model
         self._causal: PreTrainedModel = model.get_base_model()
-        self._decoder: nn.Module = self._causal.get_decoder()
+        self._decoder = _decoder_of(self._causal)
         self._parameters = {
             name.replace(_ADAPTER, "."): parameter
             for name, parameter in sorted(model.named_parameters())
@@ -46,6 +46,7 @@ class Policy:
         }
         self._initial = self.state()
         self.alone = True  # one row a pass, unless packed rows are found to give the same results
+        self.alone_reason: str | None = None  # why packed rows were not even computed, if so
         self.attention = "eager"  # how attention is computed, as transformers names it
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]
@@ -69,6 +70,11 @@ class Policy:
         """The dtype of the base's weights."""
         dtype: torch.dtype = self._causal.dtype
         return dtype
+
+    @property
+    def supports_sdpa(self) -> bool:
+        """Whether transformers computes the model by torch's attention."""
+        return bool(getattr(self._causal, "_supports_sdpa", False))
 
     @property
     def has_divisible_mlps(self) -> bool:
@@ -201,6 +207,12 @@ class Policy:
     def _autocast(self) -> torch.autocast:
         """On a base in bfloat16 the LoRA computes in bfloat16, as in an engine; what is trained stays float32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._causal.dtype == torch.bfloat16)
+
+
+def _decoder_of(causal: PreTrainedModel) -> nn.Module:
+    """The model without its head. Transformers finds none in a model whose prefix names another class (Llama 4)."""
+    found: nn.Module = causal.get_decoder()
+    return causal.get_submodule("model") if found is causal else found
 
 
 def _difference(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:

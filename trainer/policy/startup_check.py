@@ -21,13 +21,17 @@ from torch import Tensor
 
 from trainer.batch.packing import Ids, Pack, pack, smaller_budget
 from trainer.errors import UnsupportedModel
-from trainer.policy import attention, memory, positions
+from trainer.policy import memory, positions
+from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
+from trainer.policy.row_fit import row_needs
 
 _OWN: Final = "eager"  # the model's own attention: slow, and the one that leaves nothing out
 # Largest difference between packed and separate rows, relative to the largest value: rounding is far below, a row that
 # sees another, or one whose positions are wrong, is far above.
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+_ATTENTION: Final = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+_UNSUPPORTED: Final = (UnsupportedModel, TypeError, ValueError, AttributeError)
 _SHORT_PASS: Final = 16  # tokens; the shortest row of the check is longer
 _BEYOND: Final = 40  # tokens by which a row exceeds a length
 _EAGER_BYTES: Final = 1 << 30  # of attention scores in one layer; above, torch's kernel is the model's own attention
@@ -50,10 +54,16 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
     try:
         policy.load_state(random_state(policy))
         expected = _expected(policy, token_budget)
+        if kinds := recurrent_kinds(policy.model_config):
+            policy.alone_reason = f"its layers of the kind {', '.join(kinds)} keep a state of what was before"
         for implementation in possible_attentions(policy.model_config):
+            if implementation == "sdpa" and not policy.supports_sdpa:
+                continue
             if _reproduces(policy, implementation, expected, token_budget):
+                _require_scores_fit(policy, token_budget)
                 policy.has_long_rows = _has_long_rows(policy, expected)
                 return
+            policy.alone_reason = policy.alone_reason or "packed rows have other logits than each row has alone"
     finally:
         policy.load_state(None)
     raise UnsupportedModel(
@@ -85,7 +95,7 @@ def _expected(policy: Policy, token_budget: int) -> list[_ReferenceRow]:
     policy.set_attention(_OWN)
     found = [_ReferenceRow(row, policy.own_logits(row), is_long=False) for row in _short_rows(vocabulary)]
     for row in _long_rows(config, token_budget):
-        policy.set_attention(_own_attention(config, len(row)))
+        policy.set_attention(_own_attention(policy, len(row)))
         found.append(_ReferenceRow(row, policy.own_hidden(row), is_long=True))
     return found
 
@@ -100,9 +110,11 @@ def _reproduces(policy: Policy, implementation: str, expected: Sequence[_Referen
         packs = pack(rows, budget, alone=policy.alone)
         try:
             return all(_is_reproduced(policy, one, expected) for one in packs)
-        except (UnsupportedModel, TypeError, ValueError):  # the model does not support it, or does not pass `segments`
+        except _UNSUPPORTED as e:  # the model does not support it, or does not pass `segments`
             if implementation == _OWN:
                 raise
+            if implementation == attention.NAME:
+                policy.alone_reason = str(e)
             return False
         except (RuntimeError, MemoryError) as e:
             tokens, rows_of_pass = max((len(one), len(one.rows)) for one in packs)
@@ -146,14 +158,31 @@ def _is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
 
 def possible_attentions(config: Any) -> list[str]:
     """The attention implementations that may work for the model, the fastest first."""
-    packed = [attention.NAME] if _all_attend_fully(config) else []
+    packed = [attention.NAME] if not recurrent_kinds(config) else []
     return [*packed, *([] if _is_capped(config) else ["sdpa"]), _OWN]
 
 
-def _own_attention(config: Any, length: int) -> str:
+def _own_attention(policy: Policy, length: int) -> str:
     """The reference for a row: the model's own attention, or torch's kernel where that would take too much memory."""
+    config = policy.model_config
     heads = getattr(config.get_text_config(), "num_attention_heads", 1)
-    return _OWN if _is_capped(config) or heads * length * length * 4 <= _EAGER_BYTES else "sdpa"
+    is_exact = policy.supports_sdpa and not _is_capped(config)
+    return "sdpa" if is_exact and heads * length * length * 4 > _EAGER_BYTES else _OWN
+
+
+def _require_scores_fit(policy: Policy, token_budget: int) -> None:
+    """Raise `UnsupportedModel` where the model's own attention keeps more scores of a row than the memory holds."""
+    scores = row_needs(policy).scores
+    longest = min(token_budget, positions.longest_row(policy.model_config) or token_budget)
+    free = memory.free_bytes(policy.device)
+    if policy.attention != _OWN or scores * longest * longest <= free:
+        return
+    raise UnsupportedModel(
+        f"the base {policy.base} can be computed by its own attention alone, which keeps every score: a row of "
+        f"{longest} tokens takes {scores * longest * longest / (1 << 30):.1f} GiB in each layer, and there are "
+        f"{memory.free_memory(policy.device)}. Lower trainer.token_budget to {math.isqrt(free // scores)}, or train "
+        "another base."
+    )
 
 
 def _is_capped(config: Any) -> bool:
@@ -161,10 +190,9 @@ def _is_capped(config: Any) -> bool:
     return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
-def _all_attend_fully(config: Any) -> bool:
-    """Whether no layer has a window, a chunk or a recurrent state that would leak between packed rows."""
-    text = config.get_text_config()
-    return all(kind == "full_attention" for kind in getattr(text, "layer_types", None) or ())
+def recurrent_kinds(config: Any) -> list[str]:
+    """The kinds of layers that do not attend: a state of theirs would leak between packed rows."""
+    return sorted({*(getattr(config.get_text_config(), "layer_types", None) or ())} - _ATTENTION)
 
 
 def _short_rows(vocabulary: int) -> list[Ids]:

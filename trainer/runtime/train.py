@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding
 from recorder.errors import RecorderError, StoreError
+from recorder.models.context import stated_context
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
@@ -217,9 +218,10 @@ async def _until_released(store: Store, alias: AliasView, patience_s: float) -> 
 
 
 def trainer_settings(everything: HoneSettings) -> TrainerSettings:
-    """The trainer's settings, with the engine's base and precision as defaults."""
+    """The trainer's settings, with the engine's base, precision and context as defaults."""
     settings, engine = everything.trainer, everything.engine
     same: dict[str, Any] = {"base": settings.base or engine.base}
+    same["max_model_len"] = settings.max_model_len or stated_context(engine.max_model_len, engine.args)
     if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):
         same["dtype"] = engine.dtype
     return settings.model_copy(update=same)

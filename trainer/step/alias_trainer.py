@@ -213,7 +213,10 @@ class AliasTrainer:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
 
     async def _check_base(self, base: Path) -> None:
-        self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype_name(self._settings))
+        settings = self._settings
+        self._fingerprint = await asyncio.to_thread(
+            base_fingerprint, base, dtype_name(settings), settings.max_model_len
+        )
         if (
             self._alias.base_fingerprint is not None
         ):  # otherwise the engine still starts, and the first step checks again
@@ -228,8 +231,8 @@ class AliasTrainer:
         if alias.base_fingerprint != self._fingerprint:
             raise BaseMismatch(
                 f"the alias {alias.name!r} is served by another base than {self._settings.base} in "
-                f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Set "
-                "trainer.base and trainer.dtype to the engine's values."
+                f"{dtype_name(self._settings)}: weights, dtype, tokenizer, chat template or the factors of longrope "
+                "differ. Set trainer.base, trainer.dtype and trainer.max_model_len to the engine's values."
             )
 
     async def __aenter__(self) -> AliasTrainer:

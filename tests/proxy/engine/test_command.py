@@ -7,22 +7,37 @@ import socket
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from proxy.engine import cpu_server
 from proxy.engine.base import base_folder
-from proxy.engine.command import dtype_of, engine_command, engine_key, engine_urls, require_free
+from proxy.engine.command import dtype_of, engine_command, engine_key, engine_urls, require_free, served_fingerprint
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from proxy.supervision.serve import require_models
-from tests.recorder.models.model_folders import write_model
+from recorder.registry.fingerprint import base_fingerprint
+from tests.recorder.models.model_folders import write_config, write_model
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
     return argv[argv.index(name) + 1]
+
+
+def test_a_base_s_fingerprint_has_the_factors_that_the_engine_takes(tmp_path: Path) -> None:
+    rope = {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 64}
+    write_model(tmp_path)
+    write_config(tmp_path, model_type="phi3", max_position_embeddings=512, **rope)
+
+    def of(**changes: Any) -> str:
+        return served_fingerprint(EngineSettings(base=str(tmp_path), dtype="float32", **changes), tmp_path)
+
+    assert of() == of(max_model_len=64) == base_fingerprint(tmp_path, "float32")
+    assert of(max_model_len=65) == of(args=["--max-model-len=512"]) == base_fingerprint(tmp_path, "float32", 512)
+    assert of() != of(max_model_len=65)
 
 
 def test_flags_that_exact_tokens_and_swaps_need() -> None:

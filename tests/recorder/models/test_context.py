@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recorder.models.context import context_length, default_context_length
+from recorder.models.context import context_length, default_context_length, longrope_factors, stated_context
 from recorder.models.families import text_config
 
 
@@ -53,3 +53,32 @@ def test_longrope_is_served_with_the_original_length_unless_another_is_asked_for
     }
     assert default_context_length(text_config(config)) == 4096
     assert context_length(text_config(config)) == 131072
+
+
+LONGROPE = {
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "rope_scaling": {"type": "longrope"},
+}
+
+
+@pytest.mark.parametrize(("length", "factors"), [(None, "short"), (4096, "short"), (4097, "long"), (131072, "long")])
+def test_the_factors_of_longrope_follow_from_the_engine_s_context(length: int | None, factors: str) -> None:
+    assert longrope_factors(LONGROPE, length) == factors
+    inside = {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096}}
+    assert longrope_factors({"max_position_embeddings": 4096, **inside}, length or 4096) == factors
+    assert longrope_factors({"max_position_embeddings": 4096}, length) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "context"),
+    [
+        ([], 100),
+        (["--max-model-len", "200"], 200),
+        (["--max-model-len=200", "--seed", "3", "--max-model-len", "300"], 300),
+        (["--max-model-len", "auto"], 100),
+        (["--max-model-len"], 100),
+    ],
+)
+def test_the_last_context_of_the_engine_s_arguments_counts(arguments: list[str], context: int) -> None:
+    assert stated_context(100, arguments) == context

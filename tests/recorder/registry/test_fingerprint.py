@@ -74,6 +74,17 @@ def test_the_dtype_counts_by_what_it_means(model: Path, cache: Path) -> None:
     assert of("bf16") == of("bfloat16") == of("torch.bfloat16")
 
 
+def test_the_context_counts_where_positions_depend_on_it(model: Path, cache: Path) -> None:
+    def of(length: int | None) -> str:
+        return base_fingerprint(model, "float32", length, cache=cache)
+
+    assert of(None) == of(4096) == of(4097)
+    rope = {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096}
+    (model / "config.json").write_text(json.dumps({"max_position_embeddings": 131072, **rope}))
+    assert of(None) == of(100) == of(4096)
+    assert of(4097) == of(131072) != of(4096)
+
+
 @pytest.mark.parametrize("missing", ["folder", "weights"])
 def test_what_is_no_model_is_refused(model: Path, cache: Path, missing: str) -> None:
     (model / "model.safetensors").unlink()

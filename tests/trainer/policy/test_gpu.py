@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.trainer.policy.attention.test_families import adapted, by_the_trainer, make_base, rows_around_a_window
 from tests.trainer.policy.test_model import in_packs, perturb, some_rows
 from trainer.policy.model import Policy
 
@@ -37,6 +39,17 @@ def test_float32_is_that_of_the_cpu(tiny_policy: Load, checkpointing: bool) -> N
     policy = tiny_policy(device="cuda", dtype="float32", gradient_checkpointing=checkpointing)
     assert not policy.alone
     assert_near(computed(policy), computed(tiny_policy()), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "gpt_oss", "llama4_text"])
+def test_windows_chunks_sinks_and_soft_caps_are_those_of_the_cpu(family: str, tmp_path: Path) -> None:
+    base, rows = make_base(family, tmp_path / family), rows_around_a_window()
+    policy = adapted(base, device="cuda", dtype="float32")
+    assert not policy.alone
+    found, expected = by_the_trainer(policy, rows), by_the_trainer(adapted(base), rows)
+    assert (found[0].cpu() - expected[0]).abs().max() < 1e-4
+    for name, gradient in expected[1].items():
+        assert (found[1][name].cpu() - gradient).norm() <= 1e-3 * max(1.0, float(gradient.norm())), name
 
 
 def test_bfloat16_is_as_near_as_on_the_cpu(tiny_policy: Load) -> None:

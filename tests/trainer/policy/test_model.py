@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch.nn.attention.bias import CausalBias
 
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
@@ -22,7 +21,6 @@ from trainer.batch.packing import pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
-from trainer.policy import attention
 from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.logprobs import full_logprobs, token_logprobs
 from trainer.policy.model import Policy
@@ -180,7 +178,7 @@ def test_a_base_in_bfloat16_keeps_its_lora_in_float32(tiny_policy: Load) -> None
     torch.testing.assert_close(found, in_transformers(policy, row), atol=0.1, rtol=0)
 
 
-def test_a_model_with_a_window_gets_one_row_a_pass(tiny_base: Path, tmp_path: Path) -> None:
+def test_a_model_with_a_window_is_packed(tiny_base: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(tiny_base)
@@ -189,12 +187,14 @@ def test_a_model_with_a_window_gets_one_row_a_pass(tiny_base: Path, tmp_path: Pa
     model.config.layer_types = ["full_attention", "sliding_attention"]
     model.save_pretrained(tmp_path)
     policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4))
-    assert policy.alone
+    assert not policy.alone
+    policy.set_attention("eager")
     row = some_rows()[1]
     logits = policy._model(input_ids=torch.from_numpy(row.token_ids.astype(np.int64))[None]).logits[0]
     trained = np.flatnonzero(row.trained)
     expected = torch.log_softmax(logits, -1)[trained - 1, row.token_ids[trained]]
-    (found,) = in_packs(policy, [row])
+    policy.set_attention("hone_packed")
+    found = in_packs(policy, some_rows())[1]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
@@ -209,8 +209,8 @@ def test_soft_caps_that_torchs_attention_leaves_out_are_not_left_out(tmp_path: P
     )  # fmt: skip
     model = Gemma2ForCausalLM(config)
     model.save_pretrained(tmp_path)
-    policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4))
-    assert policy._causal.config._attn_implementation == "eager"
+    policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4, token_budget=512))
+    assert policy._causal.config._attn_implementation == "hone_packed"
     row = some_rows()[1]
     model.set_attn_implementation("eager")
     with torch.no_grad():
@@ -246,21 +246,6 @@ def test_a_damaged_weight_file_is_told(tiny_base: Path, tmp_path: Path) -> None:
     (tmp_path / "base" / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(TrainerError, match="cannot load the base"):
         load_policy(tmp_path / "base", TrainerSettings())
-
-
-@given(st.integers(1, 60), st.integers(1, 60))
-def test_a_gpu_is_told_of_the_same_mask_that_a_cpu_is_given(offset: int, length: int) -> None:
-    given = attention._mask(offset, length, torch.device("cpu"))
-    told = attention._mask(offset, length, torch.device("cuda"))
-    assert isinstance(told, CausalBias)
-    assert given is not None
-    assert torch.equal(told._materialize(torch.device("cpu")), given)
-
-
-def test_cudnns_attention_is_not_used() -> None:
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    attention.register_attention()
-    assert not torch._C._get_cudnn_sdp_enabled()
 
 
 def test_a_gpu_that_is_not_there_is_told(tiny_policy: Load, monkeypatch: pytest.MonkeyPatch) -> None:

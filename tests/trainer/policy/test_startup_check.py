@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Qwen3Config,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
@@ -18,10 +26,10 @@ from tests.trainer.building import random_ids, trained_row
 from trainer.batch.packing import pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import TrainerError, UnsupportedModel
-from trainer.policy import startup_check
+from trainer.policy import memory, startup_check
 from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.model import Policy
-from trainer.policy.positions import critical_lengths
+from trainer.policy.positions import critical_lengths, require_fixed_positions
 from trainer.policy.update import plan_update
 from trainer.settings import TrainerSettings
 
@@ -39,6 +47,11 @@ FIXED: dict[str, dict[str, Any]] = {
     "yarn": {"rope_type": "yarn", **SCALED},
     "llama3": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **SCALED},
 }
+DYNAMIC: dict[str, Any] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+    "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+}  # fmt: skip
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -54,9 +67,7 @@ def llama(folder: Path, **changes: Any) -> Path:
 
 
 def phi3(folder: Path) -> Path:
-    factors = {"short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
-    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors}
-    config = Phi3Config(**SHAPE, original_max_position_embeddings=ORIGINAL, rope_parameters=rope)
+    config = Phi3Config(**SHAPE, original_max_position_embeddings=ORIGINAL, rope_parameters=LONGROPE)
     return saved(lambda: Phi3ForCausalLM(config), folder)
 
 
@@ -67,6 +78,13 @@ def gemma3(folder: Path, **ropes: dict[str, Any]) -> Path:
         **SHAPE, sliding_window=32, rope_parameters=both, layer_types=["sliding_attention", "full_attention"]
     )
     return saved(lambda: Gemma3ForCausalLM(config), folder)
+
+
+def gemma2(folder: Path) -> Path:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    config = Gemma2Config(**SHAPE, layer_types=["full_attention"] * 2, attn_logit_softcapping=20.0)
+    return saved(lambda: Gemma2ForCausalLM(config), folder)
 
 
 @pytest.mark.parametrize("rope", FIXED)
@@ -91,24 +109,93 @@ def _own(policy: Policy, row: np.ndarray) -> torch.Tensor:
         policy.set_attention("hone_packed")
 
 
-def test_positions_that_depend_on_the_longest_row_are_refused_by_name(tmp_path: Path) -> None:
-    dynamic = llama(tmp_path / "dynamic", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4})
-    nested = gemma3(tmp_path / "nested", full_attention={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4})
-    for folder, name in ((dynamic, "dynamic"), (nested, "dynamic"), (phi3(tmp_path / "longrope"), "longrope")):
-        with pytest.raises(UnsupportedModel, match=f"'{name}'") as told:
-            load_policy(folder, SETTINGS)
+def test_positions_that_the_trainer_cannot_know_are_refused_by_name(tmp_path: Path) -> None:
+    alpha = llama(tmp_path / "alpha", rope_parameters={**DYNAMIC, "alpha": 2.0})
+    nested = gemma3(tmp_path / "nested", full_attention={**DYNAMIC, "alpha": 2.0})
+    dynamic = llama(tmp_path / "dynamic", rope_parameters=DYNAMIC)
+    for folder, length in ((alpha, None), (nested, None), (dynamic, 513)):
+        with pytest.raises(UnsupportedModel, match="'dynamic'") as told:
+            load_policy(folder, SETTINGS.model_copy(update={"max_model_len": length}))
         assert str(folder) in str(told.value)
+    with pytest.raises(UnsupportedModel, match=r"'other'.*longrope"):
+        require_fixed_positions(LlamaConfig(**SHAPE, rope_parameters={"rope_type": "other"}), "base")
 
 
-def test_an_old_configuration_s_positions_are_refused_too(tmp_path: Path) -> None:
+def test_a_base_with_positions_of_its_own_is_refused(tmp_path: Path) -> None:
+    from transformers import PhimoeConfig, PhimoeForCausalLM
+
+    rope = {**LONGROPE, "short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": ORIGINAL}
+    shape = {name: value for name, value in SHAPE.items() if name != "head_dim"}
+    config = PhimoeConfig(**shape, num_local_experts=2, rope_parameters=rope)
+    folder = saved(lambda: PhimoeForCausalLM(config), tmp_path)
+    with pytest.raises(UnsupportedModel, match="PhimoeRotaryEmbedding"):
+        load_policy(folder, SETTINGS.model_copy(update={"target": ["q_proj"]}))
+
+
+@pytest.mark.parametrize(("length", "chosen"), [(None, "short"), (ORIGINAL, "short"), (ORIGINAL + 1, "long")])
+def test_longrope_has_the_engine_s_factors_in_rows_of_every_length(
+    tmp_path: Path, length: int | None, chosen: str
+) -> None:
+    """The reference is transformers with one list of factors, so that it cannot choose by the row."""
+    settings = SETTINGS.model_copy(update={"max_model_len": length})
+    policy = load_policy(phi3(tmp_path / "base"), settings)
+    assert not policy.alone
+    both = {"short_factor": LONGROPE[f"{chosen}_factor"], "long_factor": LONGROPE[f"{chosen}_factor"]}
+    plain = _of_transformers(tmp_path / "base", both)
+    rows = [np.array(random_ids(count, count), np.int32) for count in (20, ORIGINAL, ORIGINAL + 1, 150)]
+    (one,) = pack(rows, 512)
+    hidden = policy.hidden(one)
+    for index, places in zip(one.rows, one.places, strict=True):
+        found = hidden[torch.from_numpy(places)].detach()
+        torch.testing.assert_close(found, _states(plain, rows[index]), atol=1e-4, rtol=1e-4)
+
+
+def test_longrope_on_its_own_side_of_the_original_length_is_that_of_transformers(tmp_path: Path) -> None:
     folder = phi3(tmp_path)
+    plain = _of_transformers(folder, {})
+    for length, tokens in ((ORIGINAL, ORIGINAL), (512, ORIGINAL + 1)):
+        policy = load_policy(folder, SETTINGS.model_copy(update={"max_model_len": length}))
+        row = np.array(random_ids(tokens, 5), np.int32)
+        (one,) = pack([row], 512)
+        torch.testing.assert_close(policy.hidden(one).detach(), _states(plain, row), atol=1e-4, rtol=1e-4)
+
+
+def test_dynamic_scaling_has_the_factors_of_the_length_that_the_model_states(tmp_path: Path) -> None:
+    policy = load_policy(llama(tmp_path, rope_parameters=DYNAMIC), SETTINGS)
+    assert not policy.alone
+    plain = _of_transformers(tmp_path, {"rope_type": "default"})
+    rows = [np.array(random_ids(count, count), np.int32) for count in (20, 300)]
+    (one,) = pack(rows, 512)
+    hidden = policy.hidden(one)
+    for index, places in zip(one.rows, one.places, strict=True):
+        found = hidden[torch.from_numpy(places)].detach()
+        torch.testing.assert_close(found, _states(plain, rows[index]), atol=1e-4, rtol=1e-4)
+
+
+def _of_transformers(folder: Path, rope: dict[str, Any]) -> Any:
+    """The base as transformers loads it, with other RoPE parameters."""
+    config = AutoConfig.from_pretrained(folder)
+    config.rope_parameters = {**config.rope_parameters, **rope}
+    return AutoModelForCausalLM.from_pretrained(folder, config=config, attn_implementation="eager")
+
+
+@torch.no_grad()
+def _states(model: Any, row: np.ndarray) -> torch.Tensor:
+    ids = torch.from_numpy(row.astype(np.int64))[None]
+    states: torch.Tensor = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    return states[0]
+
+
+def test_an_old_configuration_s_positions_are_known_too(tmp_path: Path) -> None:
+    folder = phi3(tmp_path)
+    expected = load_policy(folder, SETTINGS.model_copy(update={"max_model_len": 512}))
     config = json.loads((folder / "config.json").read_text())
     rope = config.pop("rope_parameters")
-    config["rope_scaling"] = {"type": "su", **{k: v for k, v in rope.items() if k.endswith("_factor")}}
-    config["rope_scaling"]["original_max_position_embeddings"] = ORIGINAL
+    config["rope_scaling"] = {"type": "longrope", **{k: v for k, v in rope.items() if k.endswith("_factor")}}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsupportedModel, match=r"'(su|longrope)'"):
-        load_policy(folder, SETTINGS)
+    found = load_policy(folder, SETTINGS.model_copy(update={"max_model_len": 512}))
+    (one,) = pack([np.array(random_ids(30, 1), np.int32)], 512)
+    assert torch.equal(found.hidden(one), expected.hidden(one))
 
 
 def test_a_configuration_that_transformers_refuses_is_told_with_its_folder(tmp_path: Path) -> None:
@@ -190,9 +277,29 @@ def test_the_lora_of_the_check_changes_what_the_model_computes(tiny_base: Path) 
 
 def test_a_row_of_the_longest_length_still_fits_a_window_s_model(tmp_path: Path) -> None:
     policy = load_policy(gemma3(tmp_path), SETTINGS)
-    assert policy.alone
+    assert not policy.alone
     row = trained_row(random_ids(80, 2), [70, 79], 1.0, "a")
     assert len(plan_update(policy, [WeightedRow(row, 1.0, 1.0)], SETTINGS).packs) == 1
+
+
+def test_a_base_whose_scores_do_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own attention is what is left, and keeps 49 bytes for each pair of tokens in each layer: 12.2 MiB for 512."""
+    from transformers.models.gemma2 import modeling_gemma2
+
+    folder = gemma2(tmp_path)
+    stock = modeling_gemma2.Gemma2Attention.forward
+
+    def without_segments(self: Any, *args: Any, segments: Any = None, **named: Any) -> Any:
+        return stock(self, *args, **named)
+
+    monkeypatch.setattr(modeling_gemma2.Gemma2Attention, "forward", without_segments)
+    policy = load_policy(folder, SETTINGS)
+    assert (policy.attention, policy.alone) == ("eager", True)
+    assert "Gemma2Attention attends in a way" in str(policy.alone_reason)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 49 * 400 * 400)
+    with pytest.raises(UnsupportedModel, match=r"a row of 512 tokens takes .*Lower trainer\.token_budget to 400"):
+        load_policy(folder, SETTINGS)
+    assert load_policy(folder, SETTINGS.model_copy(update={"token_budget": 400})).attention == "eager"
 
 
 def test_a_target_of_several_that_selects_nothing_is_told(tiny_base: Path) -> None:

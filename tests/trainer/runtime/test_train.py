@@ -16,10 +16,19 @@ from recorder.views.campaigns.events import CampaignEnded
 from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 from tests.trainer.runtime.test_learner import until
 from tests.trainer.world import PROJECT, World
-from trainer.runtime.train import open_trainer
+from trainer.runtime.train import open_trainer, trainer_settings
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
 from trainer.track_settings import TrackSettings
+
+
+def test_the_trainer_has_the_context_of_the_engine() -> None:
+    engine = EngineSettings(base="base", max_model_len=100)
+    assert trainer_settings(HoneSettings(engine=engine)).max_model_len == 100
+    engine = engine.model_copy(update={"args": ["--max-model-len", "200"]})
+    assert trainer_settings(HoneSettings(engine=engine)).max_model_len == 200
+    own = TrainerSettings(max_model_len=300)
+    assert trainer_settings(HoneSettings(engine=engine, trainer=own)).max_model_len == 300
 
 
 async def test_the_trainer_is_opened_on_the_engines_base(tmp_path: Path, tiny_base: Path) -> None:
