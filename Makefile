@@ -127,7 +127,7 @@ pictures: setup ## draw the pictures of the pages in docs/ from the newest demo,
 	$(BIN)/python -m scripts.pictures $(if $(DATA),--data $(DATA))
 
 bench: setup ## measure what README and docs/ claim about speed, the canary and health rules; results go to benchmarks/results/
-	for b in upstream "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+	for b in upstream "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "hybrids --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 soak: setup ## run everything for MINUTES (60) while each program is killed at random; then `hone db check` on the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)

@@ -291,7 +291,6 @@ def ways(base: Path, sizes: Sizes, settings: TrainerSettings) -> list[dict[str, 
     found = [{"way": "packed, activations kept", **_trained(load_policy(base, kept), sizes, kept)}]
     policy = load_policy(base, settings)
     found.append({"way": "packed", **_trained(policy, sizes, settings)})
-    policy.alone = True
     policy.set_attention("sdpa")
     found.append({"way": "one row a pass", **_trained(policy, sizes, settings)})
     found.append({"way": "padded", **_trained(policy, sizes, settings, _padded)})

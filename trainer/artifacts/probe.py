@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.batch.packing import Ids, pack
+from trainer.batch.layouts import make_packs
+from trainer.batch.packing import Ids
 from trainer.batch.rows import Row
 from trainer.policy import memory
 from trainer.policy.logprobs import full_logprobs
@@ -61,7 +62,7 @@ def probe_candidates(rows: Sequence[Row]) -> ProbeCandidates:
 def next_token_logprobs(policy: Policy, given: ProbeCandidates, pass_budget: int) -> Tensor:
     """Return the logprobs of every next token after each context, at temperature 1: (contexts, vocabulary), CPU."""
     found: dict[int, Tensor] = {}
-    for one in pack(list(given.rows), pass_budget, alone=policy.alone):
+    for one in make_packs(given.rows, pass_budget, policy.layout):
         with memory.pass_errors(one):
             hidden = policy.hidden(one)
             for row, places in zip(one.rows, one.places, strict=True):

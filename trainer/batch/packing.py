@@ -39,25 +39,26 @@ class Pack:
 
     token_ids: Ids  # (tokens,)
     position_ids: NDArray[np.int64]  # (tokens,)
-    segments: tuple[Segment, ...]  # parents before children, ascending, without gaps
+    segments: tuple[Segment, ...]  # parents before children, ascending; gaps are padding
     rows: tuple[int, ...]  # indices into the rows that were packed
     places: tuple[NDArray[np.int64], ...]
+    batch: int = 1  # equal parts of the pack that are computed apart (`trainer.batch.padding`)
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
 
-def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]:
+def pack(rows: Sequence[Ids], budget: int) -> list[Pack]:
     """Distribute rows over packs of at most `budget` tokens each; every row is in exactly one.
 
-    A row longer than the budget has a pack of its own. `alone` gives every row one, for models whose attention cannot
-    tell rows apart. A row must not be empty (ValueError). Equal input gives equal packs.
+    A row longer than the budget has a pack of its own: with a budget of 0, every row. A row must not be empty
+    (ValueError). Equal input gives equal packs.
     """
     if not all(map(len, rows)):
         raise ValueError("a row without tokens cannot be packed")
     trees: list[_Tree] = []
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].tobytes(), i)):
-        _place(trees, index, rows[index], 0 if alone else budget)
+        _place(trees, index, rows[index], budget)
     return [tree.flatten() for tree in trees]
 
 

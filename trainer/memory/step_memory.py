@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
 
 from trainer.artifacts import adapters
+from trainer.batch.layouts import Layout
 from trainer.batch.packing import MIN_SHARED, Ids, Pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
@@ -211,7 +212,9 @@ def _measure_with(
         policy.counter = counter
         optimizer = _MeasuredOptimizer(policy.parameters, settings)
         optimizer.counter = counter
-        plan = update.plan_update(policy, _rows(tokens, one_row or policy.alone), settings, tokens)
+        plan = update.plan_update(
+            policy, _rows(tokens, one_row or policy.layout is not Layout.PACKED), settings, tokens
+        )
         lora = sum(one.numel() for one in policy.parameters.values())
         with counter:
             counter.hold([*adapted.parameters(), *adapted.buffers()])

@@ -1,8 +1,8 @@
 """The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
 
-Owns: the forward pass, an adapter's weights in memory, and running layers by the method of a pass. Refuses: choosing
-the method (`trainer.policy.pass_method`), loading a base (`trainer.policy.base_model`), the check of its logprobs
-(`trainer.policy.startup_check`), losses, the layout of files (`trainer.artifacts.adapters`), optimizers.
+Owns: the forward pass in every layout, an adapter's weights in memory, and running layers by the method of a pass.
+Refuses: choosing layout and method (`trainer.policy.startup_check`, `trainer.policy.pass_method`), loading a base
+(`trainer.policy.base_model`), losses, the layout of files (`trainer.artifacts.adapters`), optimizers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from trainer.batch.layouts import Layout
 from trainer.batch.packing import Pack
 from trainer.errors import AdapterInvalid
+from trainer.policy import recurrent
 from trainer.policy.attention import interface as attention
 from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.tiles import TiledMlps
@@ -45,8 +47,8 @@ class Policy:
             if parameter.requires_grad
         }
         self._initial = self.state()
-        self.alone = True  # one row a pass, unless packed rows are found to give the same results
-        self.alone_reason: str | None = None  # why packed rows were not even computed, if so
+        self.layout = Layout.ALONE  # unless rows together are found to give the same results
+        self.unpacked_reason: str | None = None  # why rows share no prefixes, if so
         self.attention = "eager"  # how attention is computed, as transformers names it
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]
@@ -59,6 +61,8 @@ class Policy:
         self._mlps = TiledMlps(self._decoder)
         self._method = PassMethod()
         self._prepare()
+        if recurrent.shares_prefixes(self.model_config):
+            recurrent.register_segments(self._decoder)
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
@@ -107,16 +111,18 @@ class Policy:
     def hidden(self, one: Pack) -> Tensor:
         """Return the last hidden states of a pack's tokens, shape (tokens, hidden), the base's dtype."""
         method = self._choose_method(len(one))
-        arguments: dict[str, Any] = {} if self.alone else {"segments": one.segments, "query_tile": method.tile}
+        arguments: dict[str, Any] = {}
+        if self.layout is Layout.PACKED:
+            arguments = {"segments": one.segments, "query_tile": method.tile}
         dtype = self._causal.dtype
         with self._autocast(), self._by(method):
             states: Tensor = self._decoder(
-                input_ids=self._batch_of(one.token_ids),
-                position_ids=torch.from_numpy(one.position_ids)[None].to(self.device),
+                input_ids=self._batch_of(one.token_ids, one.batch),
+                position_ids=self._batch_of(one.position_ids, one.batch),
                 use_cache=False,
                 **arguments,
             ).last_hidden_state
-        return states[0].to(dtype)
+        return states.flatten(0, 1).to(dtype)
 
     def head(self, states: Tensor) -> Tensor:
         """Return the logits of hidden states (n, hidden) → (n, vocabulary), with the model's own post-processing."""
@@ -182,9 +188,13 @@ class Policy:
             # nothing is random, so no layer needs to keep the random state
             return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
 
-    def set_attention(self, implementation: str) -> None:
-        """Compute attention with this implementation: `hone_packed`, or one of transformers' own, one row a pass."""
-        self.alone, self.attention = implementation != attention.NAME, implementation
+    def set_attention(self, implementation: str, layout: Layout | None = None) -> None:
+        """Compute attention with this implementation: `hone_packed`, or one of transformers' own.
+
+        `layout`: how rows share a pass; None: packed for `hone_packed`, and one row a pass for any other.
+        """
+        own = Layout.PACKED if implementation == attention.NAME else Layout.ALONE
+        self.layout, self.attention = layout or own, implementation
         self._causal.set_attn_implementation(implementation)
 
     @torch.no_grad()
@@ -201,8 +211,8 @@ class Policy:
             states: Tensor = self._decoder(input_ids=self._batch_of(row), use_cache=False).last_hidden_state
         return states[0].float()
 
-    def _batch_of(self, row: NDArray[np.int32]) -> Tensor:
-        return torch.from_numpy(row.astype(np.int64))[None].to(self.device)
+    def _batch_of(self, flat: NDArray[np.integer], batch: int = 1) -> Tensor:
+        return torch.from_numpy(flat.astype(np.int64)).reshape(batch, -1).to(self.device)
 
     def _autocast(self) -> torch.autocast:
         """On a base in bfloat16 the LoRA computes in bfloat16, as in an engine; what is trained stays float32."""

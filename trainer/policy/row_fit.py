@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from trainer.batch.layouts import Layout
 from trainer.policy import memory, positions
 from trainer.policy.model import Policy
 
@@ -49,7 +50,7 @@ def row_needs(policy: Policy) -> RowNeeds:
     """What a row alone takes of this base."""
     text = policy.model_config.get_text_config()
     inputs = text.hidden_size * text.num_hidden_layers * policy.dtype.itemsize
-    if not policy.alone:
+    if policy.layout is Layout.PACKED:
         return RowNeeds(inputs, 0)  # packed attention keeps no scores and no mask
     heads = text.num_attention_heads if policy.attention == "eager" else 0
     return RowNeeds(inputs, 1 + 12 * heads)  # a mask; and scores, their softmax and its gradient in float32

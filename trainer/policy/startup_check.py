@@ -1,7 +1,7 @@
 """The check when a base is loaded: the trainer's logprobs are the model's own, on rows of every relevant length.
 
-Owns: the rows, the LoRA of the check, the choice of the attention, and the tolerance. Refuses: which lengths matter
-(`trainer.policy.positions`), and the forward pass itself (`trainer.policy.model`).
+Owns: the rows, the LoRA of the check, the choice of the attention and of the layout, and the tolerance. Refuses: which
+lengths matter (`trainer.policy.positions`), and the forward pass itself (`trainer.policy.model`).
 
 The rows share prefixes, and some are longer than each window, chunk or original length of the model that is below
 `trainer.token_budget`. The LoRA is random and not zero, so that a forward pass that leaves it out is found. Afterwards
@@ -11,7 +11,7 @@ the policy has its initial weights again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.batch.packing import Ids, Pack, pack, smaller_budget
+from trainer.batch.layouts import Layout, make_packs
+from trainer.batch.packing import Ids, Pack, smaller_budget
 from trainer.errors import UnsupportedModel
-from trainer.policy import memory, positions
+from trainer.policy import memory, positions, recurrent
 from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
 from trainer.policy.row_fit import row_needs
@@ -47,23 +48,25 @@ class _ReferenceRow:
 
 
 def choose_attention(policy: Policy, token_budget: int) -> None:
-    """Choose the fastest attention that computes what the model's own forward pass does, with a LoRA that is not zero.
+    """Choose the fastest attention and layout that compute what the model's own forward pass does.
+
+    The LoRA is not zero then.
 
     Raises `UnsupportedModel` if none does.
     """
     try:
         policy.load_state(random_state(policy))
         expected = _expected(policy, token_budget)
-        if kinds := recurrent_kinds(policy.model_config):
-            policy.alone_reason = f"its layers of the kind {', '.join(kinds)} keep a state of what was before"
-        for implementation in possible_attentions(policy.model_config):
+        policy.unpacked_reason = recurrent.unshared_reason(policy.model_config)
+        for implementation, layout in _possible_ways(policy.model_config):
             if implementation == "sdpa" and not policy.supports_sdpa:
                 continue
-            if _reproduces(policy, implementation, expected, token_budget):
+            policy.set_attention(implementation, layout)
+            if _reproduces(policy, expected, token_budget):
                 _require_scores_fit(policy, token_budget)
                 policy.has_long_rows = _has_long_rows(policy, expected)
                 return
-            policy.alone_reason = policy.alone_reason or "packed rows have other logits than each row has alone"
+            policy.unpacked_reason = policy.unpacked_reason or "packed rows have other logits than each row has alone"
     finally:
         policy.load_state(None)
     raise UnsupportedModel(
@@ -101,23 +104,24 @@ def _expected(policy: Policy, token_budget: int) -> list[_ReferenceRow]:
 
 
 @torch.no_grad()
-def _reproduces(policy: Policy, implementation: str, expected: Sequence[_ReferenceRow], token_budget: int) -> bool:
-    """Whether the trainer computes what is expected with this attention."""
-    policy.set_attention(implementation)
+def _reproduces(policy: Policy, expected: Sequence[_ReferenceRow], token_budget: int) -> bool:
+    """Whether the trainer computes what is expected with the policy's attention and layout."""
     rows = [one.row for one in expected]
     budget = token_budget
     while True:
-        packs = pack(rows, budget, alone=policy.alone)
+        packs = make_packs(rows, budget, policy.layout)
         try:
             return all(_is_reproduced(policy, one, expected) for one in packs)
         except _UNSUPPORTED as e:  # the model does not support it, or does not pass `segments`
-            if implementation == _OWN:
+            if policy.attention == _OWN and policy.layout is Layout.ALONE:
                 raise
-            if implementation == attention.NAME:
-                policy.alone_reason = str(e)
+            if policy.attention == attention.NAME:
+                policy.unpacked_reason = str(e)
             return False
         except (RuntimeError, MemoryError) as e:
             tokens, rows_of_pass = max((len(one), len(one.rows)) for one in packs)
+            if not memory.is_out_of_memory(e) and policy.layout is Layout.PADDED:
+                return False  # the model cannot compute a batch
             if rows_of_pass == 1 or not memory.is_out_of_memory(e):
                 raise
         budget = smaller_budget(tokens, budget)
@@ -130,7 +134,7 @@ def _has_long_rows(policy: Policy, expected: Sequence[_ReferenceRow]) -> bool:
     if not policy.can_recompute or not policy.has_divisible_mlps:
         return False
     short = [one for one in expected if not one.is_long]
-    packs = pack([one.row for one in short], _SHORT_PASS, alone=True)
+    packs = make_packs([one.row for one in short], _SHORT_PASS, Layout.ALONE)
     budget, policy.pass_budget, policy.has_long_rows = policy.pass_budget, _SHORT_PASS, True
     try:
         return all(_is_reproduced(policy, one, short) for one in packs)
@@ -154,6 +158,14 @@ def _is_reproduced(policy: Policy, one: Pack, expected: Sequence[_ReferenceRow])
 def _is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
     scale = expected.abs().max().clamp(min=1e-6)
     return bool(((found - expected).abs().max() / scale) < tolerance)
+
+
+def _possible_ways(config: Any) -> Iterator[tuple[str, Layout]]:
+    """The attention implementations, each with a layout, the fastest first."""
+    for implementation in possible_attentions(config):
+        layouts = (Layout.PACKED,) if implementation == attention.NAME else (Layout.PADDED, Layout.ALONE)
+        for layout in layouts:
+            yield implementation, layout
 
 
 def possible_attentions(config: Any) -> list[str]:
@@ -191,8 +203,9 @@ def _is_capped(config: Any) -> bool:
 
 
 def recurrent_kinds(config: Any) -> list[str]:
-    """The kinds of layers that do not attend: a state of theirs would leak between packed rows."""
-    return sorted({*(getattr(config.get_text_config(), "layer_types", None) or ())} - _ATTENTION)
+    """The kinds of layers that do not attend and whose state would leak between packed rows."""
+    shared = recurrent.LAYERS if recurrent.shares_prefixes(config) else frozenset()
+    return sorted({*(getattr(config.get_text_config(), "layer_types", None) or ())} - _ATTENTION - shared)
 
 
 def _short_rows(vocabulary: int) -> list[Ids]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+_Result = TypeVar("_Result")
 
 _MLPS: Final = ("mlp", "feed_forward", "ffn")  # a layer's attribute
 
@@ -52,9 +54,9 @@ class TiledMlps:
         return torch.cat([run_recomputed(forward, part) for part in parts], 1)
 
 
-def run_recomputed(compute: Callable[..., Tensor], *inputs: Any) -> Tensor:
+def run_recomputed(compute: Callable[..., _Result], *inputs: Any) -> _Result:
     """Return compute(*inputs), and compute it again in the backward pass instead of keeping its activations."""
     if not torch.is_grad_enabled():
         return compute(*inputs)
-    result: Tensor = checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False)
+    result: _Result = checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False)
     return result

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.batch.packing import Pack, pack
+from trainer.batch.layouts import make_packs
+from trainer.batch.packing import Pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy import memory
@@ -49,7 +50,7 @@ class StepSums:
     """The sums of a step over its packs."""
 
     trained_tokens: int = 0
-    forward_tokens: int = 0  # after sharing prefixes
+    forward_tokens: int = 0  # what was computed: shared prefixes once, and padding
     loss: float = 0.0
     ratio: float = 0.0
     ratio_max: float = 0.0
@@ -132,7 +133,7 @@ def plan_update(
     """
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
     budget = pass_budget or settings.token_budget
-    packs = pack(ids, budget, alone=policy.alone)
+    packs = make_packs(ids, budget, policy.layout)
     return UpdatePlan(rows, sorted(packs, key=lambda one: -len(one) if len(one) > budget else 0))
 
 

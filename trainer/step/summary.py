@@ -41,7 +41,7 @@ class StepReport:
     maximum of |Δlogprob| of the same tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that
     is accepted; absent if the two were not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if
     `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
-    (tokens without shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
+    (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
     text_contradictions (answers whose text is not in their ids, for parsers that are not proven) and seconds.PHASE (of
     each phase before the commit); and over the trained trajectories the mean of each part of their
     rewards (part.NAME) and of its extra values (part.NAME.EXTRA).

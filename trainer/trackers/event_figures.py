@@ -248,7 +248,12 @@ _TRAIN: Final = tuple(
         ("rows_per_trajectory", "rows", _MADE, "token rows per attempt"),
         ("tokens", "tokens", _MADE, "tokens of all rows"),
         ("trained_tokens", "tokens", _MADE, "tokens in the loss"),
-        ("forward_tokens", "tokens", _MADE, "tokens computed: a prefix that rows share counts once"),
+        (
+            "forward_tokens",
+            "tokens",
+            _MADE,
+            "tokens computed: a prefix that rows share counts once, and padding counts",
+        ),
         ("tokens_per_s", "tokens a second", _MADE, "throughput of training"),
         ("probe_separation", "nats", _MADE, "difference between the probes of the version and its parent"),
         (

@@ -32,11 +32,9 @@ def visible(one: Pack, flat: int) -> list[int]:
     return [i for s in above for i in range(s.start, s.stop)] + list(range(segment.start, flat + 1))
 
 
-@given(ROWS, st.integers(90, 200), st.booleans())
-def test_every_row_is_in_exactly_one_pack_and_sees_exactly_itself(
-    rows: list[list[int]], budget: int, alone: bool
-) -> None:
-    packs = pack(arrays(rows), budget, alone=alone)
+@given(ROWS, st.integers(90, 200))
+def test_every_row_is_in_exactly_one_pack_and_sees_exactly_itself(rows: list[list[int]], budget: int) -> None:
+    packs = pack(arrays(rows), budget)
     assert sorted(index for one in packs for index in one.rows) == list(range(len(rows)))
     for one in packs:
         assert len(one) <= budget
@@ -93,9 +91,9 @@ def test_rows_of_one_family_stay_together_when_they_do_not_all_fit() -> None:
     assert [{index % 2 for index in one.rows} for one in packs] == [{0}, {1}]
 
 
-def test_alone_gives_every_row_a_pack() -> None:
+def test_a_budget_of_nothing_gives_every_row_a_pack() -> None:
     rows = arrays([[1] * 30, [1] * 30, [2] * 5])
-    assert [one.rows for one in pack(rows, 100, alone=True)] == [(0,), (1,), (2,)]
+    assert [one.rows for one in pack(rows, 0)] == [(0,), (1,), (2,)]
 
 
 def test_a_row_longer_than_the_budget_stands_alone() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from tests.trainer.policy.attention.test_families import adapted, by_the_trainer, make_base, rows_around_a_window
 from tests.trainer.policy.test_model import in_packs, perturb, some_rows
+from trainer.batch.layouts import Layout
 from trainer.policy.model import Policy
 
 pytestmark = [
@@ -37,7 +38,7 @@ def assert_near(found: Computed, expected: Computed, gap: float, gradient_off: f
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_float32_is_that_of_the_cpu(tiny_policy: Load, checkpointing: bool) -> None:
     policy = tiny_policy(device="cuda", dtype="float32", gradient_checkpointing=checkpointing)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     assert_near(computed(policy), computed(tiny_policy()), 1e-4, 1e-4)
 
 
@@ -45,7 +46,7 @@ def test_float32_is_that_of_the_cpu(tiny_policy: Load, checkpointing: bool) -> N
 def test_windows_chunks_sinks_and_soft_caps_are_those_of_the_cpu(family: str, tmp_path: Path) -> None:
     base, rows = make_base(family, tmp_path / family), rows_around_a_window()
     policy = adapted(base, device="cuda", dtype="float32")
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     found, expected = by_the_trainer(policy, rows), by_the_trainer(adapted(base), rows)
     assert (found[0].cpu() - expected[0]).abs().max() < 1e-4
     for name, gradient in expected[1].items():
@@ -54,7 +55,7 @@ def test_windows_chunks_sinks_and_soft_caps_are_those_of_the_cpu(family: str, tm
 
 def test_bfloat16_is_as_near_as_on_the_cpu(tiny_policy: Load) -> None:
     policy = tiny_policy(device="cuda", dtype="bfloat16")
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     assert {parameter.dtype for parameter in policy.parameters.values()} == {torch.float32}
     assert_near(computed(policy), computed(tiny_policy()), 0.2, 0.1)
 

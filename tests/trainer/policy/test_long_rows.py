@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
 from tests.trainer.policy.test_startup_check import SHAPE, gemma3, llama, saved
+from trainer.batch.layouts import Layout
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import memory, pass_method, row_fit, startup_check
@@ -258,7 +259,7 @@ def test_an_mlp_that_mixes_tokens_has_no_long_rows(tiny_base: Path, monkeypatch:
 
     monkeypatch.setattr(Qwen3MLP, "forward", mixing)
     policy = load_policy(tiny_base, SETTINGS)
-    assert policy.alone
+    assert policy.layout is Layout.PADDED  # each row is mixed with itself alone
     assert not policy.has_long_rows
 
 

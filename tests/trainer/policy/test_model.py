@@ -17,6 +17,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
+from trainer.batch.layouts import Layout
 from trainer.batch.packing import pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
@@ -85,7 +86,7 @@ def some_rows() -> list[Row]:
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_packed_logprobs_are_those_of_transformers_for_each_row_alone(tiny_policy: Load, checkpointing: bool) -> None:
     policy = tiny_policy(gradient_checkpointing=checkpointing)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     perturb(policy)
     rows = some_rows()
     for found, row in zip(in_packs(policy, rows), rows, strict=True):
@@ -187,8 +188,8 @@ def test_a_model_with_a_window_is_packed(tiny_base: Path, tmp_path: Path) -> Non
     model.config.layer_types = ["full_attention", "sliding_attention"]
     model.save_pretrained(tmp_path)
     policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4))
-    assert not policy.alone
-    policy.set_attention("eager")
+    assert policy.layout is Layout.PACKED
+    policy.set_attention("eager", Layout.ALONE)
     row = some_rows()[1]
     logits = policy._model(input_ids=torch.from_numpy(row.token_ids.astype(np.int64))[None]).logits[0]
     trained = np.flatnonzero(row.trained)

@@ -23,6 +23,7 @@ from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
 
 from tests.trainer.building import random_ids, trained_row
+from trainer.batch.layouts import Layout
 from trainer.batch.packing import pack
 from trainer.batch.weights import WeightedRow
 from trainer.errors import TrainerError, UnsupportedModel
@@ -90,7 +91,7 @@ def gemma2(folder: Path) -> Path:
 @pytest.mark.parametrize("rope", FIXED)
 def test_rows_of_every_length_are_computed_as_alone_where_positions_are_fixed(tmp_path: Path, rope: str) -> None:
     policy = load_policy(llama(tmp_path, rope_parameters={"rope_theta": 10000.0, **FIXED[rope]}), SETTINGS)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     policy.load_state(startup_check.random_state(policy, 3))
     shared = random_ids(20, 0)
     rows = [np.array(shared + random_ids(length, length), np.int32) for length in (10, ORIGINAL + 100, 30)]
@@ -139,7 +140,7 @@ def test_longrope_has_the_engine_s_factors_in_rows_of_every_length(
     """The reference is transformers with one list of factors, so that it cannot choose by the row."""
     settings = SETTINGS.model_copy(update={"max_model_len": length})
     policy = load_policy(phi3(tmp_path / "base"), settings)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     both = {"short_factor": LONGROPE[f"{chosen}_factor"], "long_factor": LONGROPE[f"{chosen}_factor"]}
     plain = _of_transformers(tmp_path / "base", both)
     rows = [np.array(random_ids(count, count), np.int32) for count in (20, ORIGINAL, ORIGINAL + 1, 150)]
@@ -162,7 +163,7 @@ def test_longrope_on_its_own_side_of_the_original_length_is_that_of_transformers
 
 def test_dynamic_scaling_has_the_factors_of_the_length_that_the_model_states(tmp_path: Path) -> None:
     policy = load_policy(llama(tmp_path, rope_parameters=DYNAMIC), SETTINGS)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     plain = _of_transformers(tmp_path, {"rope_type": "default"})
     rows = [np.array(random_ids(count, count), np.int32) for count in (20, 300)]
     (one,) = pack(rows, 512)
@@ -236,7 +237,7 @@ def test_a_forward_pass_that_is_wrong_beyond_a_length_is_found(
     monkeypatch.setattr(LlamaModel, "forward", wrong)
     settings = SETTINGS.model_copy(update={"token_budget": budget})
     if budget <= ORIGINAL:
-        assert not load_policy(folder, settings).alone
+        assert load_policy(folder, settings).layout is Layout.PACKED
         return
     with pytest.raises(UnsupportedModel, match="logits"):
         load_policy(folder, settings)
@@ -277,7 +278,7 @@ def test_the_lora_of_the_check_changes_what_the_model_computes(tiny_base: Path) 
 
 def test_a_row_of_the_longest_length_still_fits_a_window_s_model(tmp_path: Path) -> None:
     policy = load_policy(gemma3(tmp_path), SETTINGS)
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     row = trained_row(random_ids(80, 2), [70, 79], 1.0, "a")
     assert len(plan_update(policy, [WeightedRow(row, 1.0, 1.0)], SETTINGS).packs) == 1
 
@@ -294,8 +295,9 @@ def test_a_base_whose_scores_do_not_fit_into_memory_is_refused(tmp_path: Path, m
 
     monkeypatch.setattr(modeling_gemma2.Gemma2Attention, "forward", without_segments)
     policy = load_policy(folder, SETTINGS)
-    assert (policy.attention, policy.alone) == ("eager", True)
-    assert "Gemma2Attention attends in a way" in str(policy.alone_reason)
+    assert policy.attention == "eager"
+    assert policy.layout is not Layout.PACKED
+    assert "Gemma2Attention attends in a way" in str(policy.unpacked_reason)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 49 * 400 * 400)
     with pytest.raises(UnsupportedModel, match=r"a row of 512 tokens takes .*Lower trainer\.token_budget to 400"):
         load_policy(folder, SETTINGS)

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from tests.trainer.building import random_ids, trained_row
+from trainer.batch.layouts import Layout
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import pass_method, startup_check
@@ -140,7 +141,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", [*OFTEN, *OTHERS])
 def test_packed_rows_have_the_logprobs_and_gradients_of_the_model_s_own_pass(family: str, tmp_path: Path) -> None:
     policy = adapted(make_base(family, tmp_path / family))
-    assert not policy.alone
+    assert policy.layout is Layout.PACKED
     rows = rows_around_a_window()
     expected = by_the_model(policy, rows)
     assert_equal(by_the_trainer(policy, rows), expected)
@@ -167,7 +168,7 @@ def test_a_window_that_the_pack_leaves_out_is_found(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr(interface, "packed_attention", attend)
     try:
-        assert adapted(base).alone
+        assert adapted(base).layout is not Layout.PACKED
     finally:
         monkeypatch.undo()
         interface.register_attention()
@@ -178,7 +179,7 @@ def test_a_base_in_bfloat16_is_packed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(FAMILIES, "gpt_oss", {**FAMILIES["gpt_oss"], "num_experts_per_tok": 4})
     for family in ("gemma2", "gpt_oss"):
         policy = adapted(make_base(family, tmp_path / family), dtype="bfloat16")
-        assert not policy.alone
+        assert policy.layout is Layout.PACKED
         rows = rows_around_a_window()
         found, expected = by_the_trainer(policy, rows), by_the_model(policy, rows)
         torch.testing.assert_close(found[0], expected[0], atol=0.15, rtol=0)
