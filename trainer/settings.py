@@ -80,8 +80,11 @@ class TrainerSettings(BaseModel):
     """Rank of the LoRA matrices. The engine's `max_lora_rank` must be as large."""
     alpha: float = Field(16.0, gt=0)
     """LoRA's scale is alpha / rank."""
-    target: Literal["all-linear"] | list[str] = "all-linear"
-    """Which modules get a LoRA: every linear layer except the output head, or those listed."""
+    target: Literal["all-linear", "attention", "experts"] | list[str] = "all-linear"
+    """Which modules get a LoRA. `all-linear`: every linear layer except output head and routers, experts included.
+    `attention`: the linear layers of attention. `experts`: the experts of a mixture of experts, gate, up and down
+    together. A list: modules by the ends of their names; `experts` in it are the experts, and a router gets a LoRA only
+    if it is listed."""
 
     token_budget: int = Field(16384, ge=1)
     """Most tokens in one forward and backward pass; fewer if those do not fit into memory. A longer row has a pass

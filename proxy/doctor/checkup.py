@@ -24,11 +24,13 @@ from proxy.doctor.machine import check_gpu_memory, list_gpus, shares_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
 from proxy.doctor.memory_plan import ask_plan
 from proxy.doctor.model_settings import check_model
-from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
+from proxy.engine.command import KEY_FILE, engine_urls, running_engine
+from proxy.engine.device import detect_device
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding
 
 TRAINER_CHECK = "trainer logprobs"
+TARGET_CHECK = "trainer target"
 LIMIT_S = 90.0  # importing a user's functions may take a minute (judge.function_start_s)
 
 
@@ -178,6 +180,13 @@ async def check_trainer_logprobs(settings: HoneSettings, config: Path | None, en
     return await run_check(TRAINER_CHECK, argv, env, json.dumps(answers).encode())
 
 
+async def check_target(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+    """Which share of the base's weights trainer.target adapts; none where no trainer is installed."""
+    if machine.check_trainer(settings).verdict is not FindingLevel.FINE:
+        return []
+    return await run_check(TARGET_CHECK, [*hone_argv("learn", settings, config), "--explain-target", "--json"], env)
+
+
 async def check_all(
     settings: HoneSettings,
     run: Mapping[str, object] | None,
@@ -198,6 +207,7 @@ async def check_all(
     stages = (
         check_judge(settings, config, env, ask=not offline),
         check_learner(settings, config, env),
+        check_target(settings, config, env),
         check_mcp_servers(settings.mcp, offline=offline),
     )
     later = await asyncio.gather(

@@ -22,7 +22,7 @@ from proxy.doctor.machine import VLLM_SHARE, list_gpus
 from proxy.doctor.memory_plan import MemoryPlan
 from proxy.doctor.model_settings import USUAL_CONTEXT, context_line, fit_context, parser_lines
 from proxy.engine.base import hub_cache
-from proxy.engine.command import Device, detect_device
+from proxy.engine.device import Device, detect_device
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
 from recorder.models.base_model import ModelProfile

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from proxy.doctor import python_probe
-from proxy.engine.command import has_driver
+from proxy.engine.device import has_driver
 from recorder.base.findings import Finding, FindingLevel
 
 # PyTorch's own index, the only one with its CPU builds.

@@ -19,7 +19,8 @@ from typing import Final
 from proxy.doctor.environment import Extra, Installer
 from proxy.doctor.memory_plan import MemoryPlan, NoPlan
 from proxy.engine.base import base_folder, refuse_base
-from proxy.engine.command import Device, detect_device, has_driver, require_free, served_fingerprint
+from proxy.engine.command import require_free, served_fingerprint
+from proxy.engine.device import Device, detect_device, has_driver
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel

@@ -10,11 +10,13 @@ import os
 from pathlib import Path
 from typing import Final
 
+from proxy.engine.device import detect_device
 from proxy.errors import ConfigError
 from proxy.settings.sections import EngineSettings
 from recorder.errors import BaseInvalid
 from recorder.models.base_model import ModelProfile, read_base_model
 from recorder.models.context import CONTEXT_FLAG, context_length, stated_context
+from recorder.models.experts import refuse_cpu_engine
 from recorder.models.families import text_config
 from recorder.models.refusals import (
     BaseRefusal,
@@ -77,13 +79,25 @@ def refuse_base(engine: EngineSettings) -> BaseRefusal | None:
     if folder is not None and (refusal := refuse_folder(base, folder)) is not None:
         return refusal
     known = folder or shipped_folder(base)
-    return _refuse_context(engine, base, known) if known is not None and not engine.urls else None
+    if known is None:
+        return None
+    if (refusal := _refuse_mixture(engine, base, known)) is not None:
+        return refusal
+    return _refuse_context(engine, base, known) if not engine.urls else None
 
 
 def require_base(engine: EngineSettings) -> None:
     """Raise ConfigError if `refuse_base` has a refusal."""
     if (refusal := refuse_base(engine)) is not None:
         raise ConfigError(f"{refusal.found} {refusal.todo}")
+
+
+def _refuse_mixture(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:
+    """The refusal of a mixture of experts on a CPU. A remote engine's device is known only where it is set."""
+    if engine.urls and engine.device != "cpu":
+        return None
+    is_mixture = read_base_model(folder, name=base, needs_weights=False).experts is not None
+    return refuse_cpu_engine(base) if is_mixture and detect_device(engine) == "cpu" else None
 
 
 def _refuse_context(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:

@@ -8,7 +8,6 @@ in its own process), and what is loaded into it (the controller does that).
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import secrets
@@ -19,12 +18,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import httpx
 
 from proxy.engine import cpu_server
 from proxy.engine.base import require_base
+from proxy.engine.device import Device, detect_device
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
@@ -44,8 +43,6 @@ _CPU_ENV = {
 }
 # It overrides --kv-cache-memory-bytes, and an inherited value could take all memory.
 _CPU_UNSET = frozenset({"VLLM_CPU_KVCACHE_SPACE"})
-
-Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,28 +165,6 @@ def _cache(engine: EngineSettings, device: Device) -> list[str]:
     if device == "cuda" and engine.gpu_memory_utilization is not None:
         parts += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
     return parts
-
-
-def detect_device(engine: EngineSettings) -> Device:
-    """Return the engine's device: as set, else a GPU if there is one and this vLLM is not the CPU build."""
-    if engine.device != "auto":
-        return engine.device
-    if engine.python is None and _has_cpu_build():
-        return "cpu"
-    return "cuda" if has_driver() else "cpu"
-
-
-def has_driver() -> bool:
-    """Whether this machine has a driver for NVIDIA's GPUs."""
-    return Path("/dev/nvidiactl").exists()
-
-
-def _has_cpu_build() -> bool:
-    try:
-        importlib.metadata.version("vllm-cpu")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:

@@ -69,6 +69,7 @@ class Trainer:
     alias: AliasView
     adapters: Path
     owner: str = "scripted-trainer"
+    target_note: str | None = None
     took: list[str] = field(default_factory=list)  # groups, as often as they were trained on
 
     async def close(self) -> None:

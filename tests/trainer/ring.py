@@ -360,6 +360,7 @@ class ScriptedTrainer:
         self._store = store
         self._alias = alias
         self.owner = "scripted-trainer"
+        self.target_note: str | None = None
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -30,6 +30,7 @@ from torch import Tensor
 from recorder.registry.versions import alias_slug, trial_prefix
 from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
+from trainer.lora.file_layout import PLAIN, ExpertLayout
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -53,6 +54,7 @@ class LoraShape:
     rank: int
     alpha: float
     modules: tuple[str, ...]  # last parts of the modules' names: q_proj, down_proj …
+    layout: ExpertLayout = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,18 @@ def publish_adapter(
 ) -> PublishedAdapter:
     """Write a version's directory into `adapters`, check it, and rename it into place atomically.
 
-    `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then no folder remains.
+    `state` and `shapes` are the trainer's tensors and their expected shapes by name. Raises `AdapterInvalid`; then no
+    folder remains.
     """
+    layout = lora.layout
     with durable_folders.unfinished_folder(adapters, alias_slug(origin.alias)) as folder:
-        save_file(dict(state), folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(layout.to_file(state), folder / WEIGHTS, metadata={"format": "pt"})
         _write_json(folder / CONFIG, _config(origin, lora))
         _write_json(folder / PROBE, probe)
         hashes = {name: durable_folders.file_sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
         manifest = {"files": hashes, **asdict(origin), "rank": lora.rank, "created_at": time.time()}
         _write_json(folder / MANIFEST, manifest)
-        check_adapter(folder, shapes, lora.rank)
+        check_adapter(folder, shapes, lora.rank, layout)
         digest = durable_folders.file_sha256(folder / MANIFEST)
         is_trial = origin.number is None
         prefix = trial_prefix(origin.alias) if is_trial else f"{alias_slug(origin.alias)}@{origin.number}-"
@@ -109,8 +113,8 @@ def remove_trials(adapters: Path, alias: str) -> None:
         durable_folders.remove_folder(folder)
 
 
-def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
-    """Return the adapter's tensors if it may be served on a base with these LoRA shapes.
+def check_adapter(folder: Path, shapes: Shapes, rank: int, layout: ExpertLayout = PLAIN) -> dict[str, Tensor]:
+    """Return the adapter's tensors, as the trainer has them, if it may be served on a base with these LoRA shapes.
 
     Raises `AdapterInvalid`: a file missing or changed since the manifest, a feature engines refuse, a tensor that is
     not finite, of another shape or rank, or on a module that the base does not have.
@@ -118,32 +122,34 @@ def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
     _check_manifest(folder)
     _check_config(folder, rank)
     tensors = _read_tensors(folder)
-    _check_tensors(folder, tensors, shapes, rank)
-    return tensors
+    _check_tensors(folder, tensors, layout.file_shapes(shapes), rank, layout)
+    return layout.from_file(tensors)
 
 
-def unservable_modules(shapes: Shapes, rank: int) -> list[str]:
+def unservable_modules(shapes: Shapes, rank: int, layout: ExpertLayout = PLAIN) -> list[str]:
     """Return the modules whose LoRA is not a pair of matrices of this rank, by the last part of their names, sorted.
 
-    No engine loads an adapter with them: embeddings, and experts that PEFT adapts as one fused parameter.
+    No engine loads an adapter with them: embeddings.
     """
     found = set()
-    for name, shape in shapes.items():
-        match = _MATRIX.fullmatch(name)
-        if match is None or shape[0 if match["side"] == "A" else 1] != rank:
+    for name, shape in layout.file_shapes(shapes).items():
+        if not _is_of_rank(name, shape, rank, layout):
             module = name.split(".lora_")[0].removesuffix(".base_layer")
             found.add(module.rsplit(".", 1)[-1])
     return sorted(found)
 
 
-def read_adapter(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
-    """Return a published adapter's tensors. Raises `AdapterInvalid` if its files do not match the manifest."""
+def read_adapter(folder: Path, manifest_sha256: str | None, layout: ExpertLayout = PLAIN) -> dict[str, Tensor]:
+    """Return a published adapter's tensors, as the trainer has them.
+
+    Raises `AdapterInvalid` if its files do not match the manifest.
+    """
     _check_manifest(folder)
     if manifest_sha256 is not None and durable_folders.file_sha256(folder / MANIFEST) != manifest_sha256:
         raise AdapterInvalid(
             f"{folder / MANIFEST} is not the manifest that the store recorded: was the folder replaced?"
         )
-    return _read_tensors(folder)
+    return layout.from_file(_read_tensors(folder))
 
 
 def is_same_adapter(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
@@ -161,14 +167,21 @@ def lora_alpha(folder: Path) -> float:
     return float(_read_json(folder / CONFIG)["lora_alpha"])
 
 
+def lora_rank(folder: Path) -> int:
+    """The LoRA's rank, from a published adapter's configuration."""
+    return int(_read_json(folder / CONFIG)["r"])
+
+
 def _config(origin: AdapterOrigin, lora: LoraShape) -> dict[str, Any]:
+    fused = lora.layout.target_parameters(lora.modules)
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": origin.base,
         "r": lora.rank,
         "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
-        "target_modules": sorted(lora.modules),
+        "target_modules": lora.layout.target_modules(lora.modules),
+        **({"target_parameters": fused} if fused else {}),
         "lora_dropout": 0.0,
         "bias": "none",
         "use_dora": False,
@@ -227,17 +240,27 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _check_tensors(folder: Path, tensors: Mapping[str, Tensor], shapes: Shapes, rank: int) -> None:
+def _is_of_rank(name: str, shape: tuple[int, ...], rank: int, layout: ExpertLayout) -> bool:
+    """Whether a tensor is one of a pair of matrices of this rank."""
+    match = _MATRIX.fullmatch(name)
+    if match is None:
+        return False
+    found = shape[0 if match["side"] == "A" else 1]
+    return found % rank == 0 if layout.is_fused_expert(name) else found == rank
+
+
+def _check_tensors(
+    folder: Path, tensors: Mapping[str, Tensor], shapes: Shapes, rank: int, layout: ExpertLayout
+) -> None:
     where = folder / WEIGHTS
     for name in sorted(shapes.keys() - tensors.keys()):
         raise AdapterInvalid(f"{where} has no tensor {name}")
     for name, tensor in sorted(tensors.items()):
-        match = _MATRIX.fullmatch(name)
-        if match is None or name not in shapes:
+        if _MATRIX.fullmatch(name) is None or name not in shapes:
             raise AdapterInvalid(f"{where}: {name} is not on a trained module of the base")
         if tuple(tensor.shape) != shapes[name]:
             raise AdapterInvalid(f"{where}: {name} has shape {tuple(tensor.shape)}, not {shapes[name]}")
-        if tensor.shape[0 if match["side"] == "A" else 1] != rank:
+        if not _is_of_rank(name, tuple(tensor.shape), rank, layout):
             raise AdapterInvalid(f"{where}: {name} of shape {tuple(tensor.shape)} is not of rank {rank}")
         if not bool(torch.isfinite(tensor).all()):
             raise AdapterInvalid(f"{where}: {name} has values that are not finite")

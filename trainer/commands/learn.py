@@ -21,9 +21,15 @@ from trainer.commands.support import log_to_terminal, run
     "--check", "only_check", is_flag=True, help="Only check whether gates can attempt their scenarios, then exit."
 )
 @click.option("--engine-logprobs", is_flag=True, hidden=True)  # `hone doctor` sends them on standard input
+@click.option("--explain-target", is_flag=True, hidden=True)  # for `hone doctor`
 @click.pass_obj
-def learn(context: Context, names: tuple[str, ...], only_check: bool, engine_logprobs: bool) -> None:
+def learn(
+    context: Context, names: tuple[str, ...], only_check: bool, engine_logprobs: bool, explain_target: bool
+) -> None:
     """Train on live traffic: begin a step whenever enough groups are scored, until stopped."""
+    if explain_target:
+        _explain_target(context)
+        return
     if engine_logprobs:
         _compare(context)
         return
@@ -48,6 +54,14 @@ def _compare(context: Context) -> None:
     from trainer.runtime.train import compare_with_engines
 
     echo_findings(compare_with_engines(context.settings(), json.load(sys.stdin)), as_json=context.json)
+
+
+def _explain_target(context: Context) -> None:
+    """Print which share of the base's weights trainer.target adapts."""
+    from recorder.commands.context import echo_findings
+    from trainer.runtime.train import explain_target
+
+    echo_findings(explain_target(context.settings()), as_json=context.json)
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:

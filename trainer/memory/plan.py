@@ -136,8 +136,8 @@ class MeasuredBase:
         context = engine.max_model_len or longest or tokens
         return EngineNeed(
             weights=self.high.base,
-            # float32 of one rank here, bfloat16 in slots of the highest rank there
-            loras=self.high.lora // 4 // rank * engine.max_lora_rank * _BFLOAT16 * engine.max_loras,
+            # of one rank here, in slots of the highest rank there
+            loras=self.high.slot // rank * engine.max_lora_rank * _BFLOAT16 * engine.max_loras,
             row_cache=_cache(self.profile, min(tokens, context)),
             context_cache=_cache(self.profile, context),
             context=context,

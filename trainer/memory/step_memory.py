@@ -10,6 +10,7 @@ a gradient aborts a CPU build of torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from trainer.batch.packing import MIN_SHARED, Ids, Pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import UnsupportedModel
+from trainer.lora.file_layout import ExpertLayout
+from trainer.lora.targets import is_fused_experts
 from trainer.memory.storage_counter import StorageCounter
 from trainer.policy import positions, update
 from trainer.policy.attention import interface as attention
@@ -49,8 +52,9 @@ class StepMemory:
     """What a pass of one row holds, in bytes of tensors. `peaks` are by phase, each with everything that is held then.
 
     `base`: the frozen weights; `lora`: trained weights (float32); `optimizer`: their moments. `flops` are those of the
-    pass with its backward. `unservable`: modules with a LoRA that no engine loads; `servable`: the others, as
-    `trainer.target` names them.
+    pass with its backward. `slot`: numbers of an adapter of this rank in the engine, which has a place for the LoRA of
+    experts even where none are adapted. `unservable`: modules with a LoRA that no engine loads; `servable`: the others,
+    as `trainer.target` names them.
     """
 
     tokens: int
@@ -59,6 +63,7 @@ class StepMemory:
     optimizer: int
     peaks: Mapping[str, int]
     flops: int
+    slot: int = 0
     unservable: tuple[str, ...] = ()
     servable: tuple[str, ...] = ()
 
@@ -102,6 +107,7 @@ def _extrapolate(few: StepMemory, more: StepMemory, steps: float) -> StepMemory:
         at(few.optimizer, more.optimizer),
         {phase: at(few.peaks[phase], more.peaks[phase]) for phase in few.peaks},
         at(few.flops, more.flops),
+        at(few.slot, more.slot),
         few.unservable,
         few.servable,
     )
@@ -203,7 +209,8 @@ def _measure_with(
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
         positions.fix_positions(model, config, str(name), settings.max_model_len)
-        adapted = add_lora(model, name, settings)
+        architecture = (config.architectures or [type(model).__name__])[0]
+        adapted = add_lora(model, name, settings, architecture)
     fake, counter = FakeTensorMode(allow_non_fake_inputs=True), StorageCounter()
     with fake, _as_on_a_gpu():
         _make_fake(adapted)
@@ -224,7 +231,8 @@ def _measure_with(
             update.train_step(policy, optimizer, plan, settings, _never)
     size = lora * 4
     shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-    unservable = tuple(adapters.unservable_modules(shapes, settings.rank))
+    layout = ExpertLayout.of(architecture, settings.rank)
+    unservable = tuple(adapters.unservable_modules(shapes, settings.rank, layout))
     return StepMemory(
         tokens=tokens,
         base=whole - size,
@@ -232,9 +240,20 @@ def _measure_with(
         optimizer=lora * _BYTES_OF_A_MOMENT,
         peaks=dict(counter.peaks),
         flops=counter.flops,
+        slot=_slot_size(adapted, layout.file_shapes(shapes), settings.rank),
         unservable=unservable,
         servable=tuple(one for one in policy.modules if one not in {*unservable, "base_layer"}),
     )
+
+
+def _slot_size(model: nn.Module, file_shapes: Mapping[str, tuple[int, ...]], rank: int) -> int:
+    """The numbers of one adapter in the engine's memory."""
+    adapted = sum(math.prod(shape) for shape in file_shapes.values())
+    if any(".experts." in name for name in file_shapes):
+        return adapted
+    sizes = [module.get_parameter("down_proj").shape for module in model.modules() if is_fused_experts(module)]
+    # gate, up and down of one expert, each with A and B
+    return adapted + sum(count * rank * 3 * (width + hidden) for count, width, hidden in sizes)
 
 
 def _make_moments(policy: Policy, optimizer: Optimizer) -> None:

@@ -16,14 +16,17 @@ from typing import Any, Final
 import torch
 from huggingface_hub import snapshot_download
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.utils import transformers_weight_conversion
 from safetensors import SafetensorError
-from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from recorder.models.experts import explain_shares
 from recorder.models.refusals import refuse_folder, refuse_missing, refuse_name
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
+from trainer.lora.expert_layer import is_transposed, use_own_experts
+from trainer.lora.targets import choose_targets, measure_shares
 from trainer.policy import memory, positions, startup_check
 from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
@@ -93,7 +96,8 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
     positions.fix_positions(model, config, str(base), settings.max_model_len)
-    adapted = add_lora(model, base, settings)  # on the CPU: the initial weights must not depend on the device
+    architecture = first_architecture(read_config(base))
+    adapted = add_lora(model, base, settings, architecture)  # on the CPU: initial weights must not depend on the device
     with memory_errors(f"the base {base} does not fit into memory", device):
         policy = Policy(adapted.to(device), str(base), settings)
     check = (
@@ -116,14 +120,20 @@ def memory_errors(what: str, device: torch.device) -> Iterator[None]:
         raise MemoryFull(f"{what} ({memory.free_memory(device)}). {ROOM}: {e}") from e
 
 
-def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> PeftModel:
-    """Put the LoRA of `settings` on a model. `base` is its name in errors. Raises `TrainerError`."""
-    if settings.target != "all-linear":
-        _require_targets(model, base, settings.target)
+def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings, architecture: str | None) -> PeftModel:
+    """Put the LoRA of `settings` on a model. `base`: its name in errors; `architecture`: the first of config.json's.
+
+    Raises `TrainerError`.
+    """
+    targets = choose_targets(model, settings.target, architecture, str(base))
+    for name in targets.experts:
+        experts = model.get_submodule(name)
+        experts.is_transposed = is_transposed(experts)  # PEFT asks for it, and Llama 4 does not say it
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
-        target_modules=settings.target if settings.target == "all-linear" else list(settings.target),
+        target_modules=list(targets.modules),
+        target_parameters=list(targets.parameters) or None,
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
@@ -131,29 +141,51 @@ def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings) -> P
     with torch.random.fork_rng(devices=[]):  # restores the CPU's generator, which draws the weights
         torch.manual_seed(settings.seed)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _exact_targets():
                 warnings.simplefilter(
                     "ignore"
                 )  # PEFT's doubts about a target: what cannot be served is refused by name
-                return get_peft_model(model, config)
+                adapted = get_peft_model(model, config)
         except ValueError as e:
             raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
+    use_own_experts(adapted)
+    return adapted
 
 
-def _require_targets(model: PreTrainedModel, base: Path, target: Sequence[str]) -> None:
-    """Refuse a name that selects no module: PEFT ignores it where another one selects some."""
-    names = [name for name, _ in model.named_modules()]
-    lacking = [one for one in target if not any(name == one or name.endswith(f".{one}") for name in names)]
-    if lacking or not target:
-        raise TrainerError(
-            f"trainer.target: {', '.join(map(repr, lacking)) or 'an empty list'} selects no module of the base {base}. "
-            f"Its linear layers are {', '.join(linear_modules(model))}; 'all-linear' is all but the output head."
-        )
+@contextmanager
+def _exact_targets() -> Iterator[None]:
+    """Within: PEFT takes targets as they are named.
+
+    For mixtures, it would read `shared_expert.up_proj` as the experts' `gate_up_proj` and give that twice the rank, as
+    adapters made with transformers before 5 need it.
+    """
+    kept = transformers_weight_conversion.convert_peft_config_for_transformers
+    transformers_weight_conversion.convert_peft_config_for_transformers = lambda *_args, **_named: None
+    try:
+        yield
+    finally:
+        transformers_weight_conversion.convert_peft_config_for_transformers = kept
 
 
-def linear_modules(model: nn.Module) -> list[str]:
-    """Return the last parts of the names of the model's linear layers (q_proj, down_proj …), sorted."""
-    return sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
+def explain_target(base: Path, settings: TrainerSettings) -> str:
+    """Which share of a base's weights `trainer.target` adapts, in one sentence. Reads config.json and no weights.
+
+    Raises `TrainerError`.
+    """
+    try:
+        config = AutoConfig.from_pretrained(base, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError, KeyError) as e:
+        raise TrainerError(f"cannot read the configuration of the base model {base}: {e}") from e
+    targets = choose_targets(model, settings.target, first_architecture(read_config(base)), str(base))
+    return explain_shares(measure_shares(model, targets), json.dumps(settings.target))
+
+
+def first_architecture(config: Mapping[str, Any]) -> str | None:
+    """The class that config.json names for the model; an engine serves that one."""
+    named = config.get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else None
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:

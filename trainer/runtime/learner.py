@@ -302,7 +302,7 @@ async def _learn(
             for campaign in await campaigns.list_running(store, alias.id):
                 await _until_over(store, alias, campaign, progress)
             progress.tell(PhaseStatus(0, STARTING))
-            async with open_in_background(store, alias, everything, open_with) as trainer:
+            async with open_in_background(store, alias, everything, open_with, progress) as trainer:
                 opened = await trainer
                 reported = False
                 settings = trainer_settings(everything)

@@ -103,7 +103,7 @@ async def train(
         await stack.enter_async_context(mark_ended_early(store, campaign))
         await stack.enter_async_context(notify_withheld(store, campaign.id, progress))
         open_with = partial(open_when_free, open_with or open_trainer, campaign, progress)
-        trainer = await stack.enter_async_context(open_in_background(store, alias, everything, open_with))
+        trainer = await stack.enter_async_context(open_in_background(store, alias, everything, open_with, progress))
         for started in agents:
             await started.ready()
         compared = VersionComparison(
@@ -153,10 +153,19 @@ def event_log(data: Path, name: str) -> Iterator[JsonProgress]:
 
 @asynccontextmanager
 async def open_in_background(
-    store: Store, alias: AliasView, everything: HoneSettings, open_with: OpenTrainer
+    store: Store, alias: AliasView, everything: HoneSettings, open_with: OpenTrainer, progress: Progress
 ) -> AsyncIterator[asyncio.Task[Trainer]]:
-    """The trainer of an alias, as a task that may still be loading; closed at the end."""
-    task = asyncio.create_task(open_with(store, alias, everything), name="open the trainer")
+    """The trainer of an alias, as a task that may still be loading; closed at the end. Once open, it says what it
+    adapts.
+    """
+
+    async def open_and_tell() -> Trainer:
+        opened = await open_with(store, alias, everything)
+        if opened.target_note is not None:
+            progress.tell(Notice(opened.target_note))
+        return opened
+
+    task = asyncio.create_task(open_and_tell(), name="open the trainer")
     try:
         yield task
     finally:
@@ -232,6 +241,13 @@ def compare_with_engines(everything: HoneSettings, answers: Sequence[Mapping[str
     module = importlib.import_module("trainer.step.engine_check")
     parsed = module.parse_answers(answers)
     found: list[Finding] = module.check_engine_logprobs(trainer_settings(everything), everything.engine.args, parsed)
+    return found
+
+
+def explain_target(everything: HoneSettings) -> list[Finding]:
+    """Which share of the base's weights `trainer.target` adapts (`trainer.step.target_check`)."""
+    module = importlib.import_module("trainer.step.target_check")
+    found: list[Finding] = module.check_target(trainer_settings(everything))
     return found
 
 

@@ -48,7 +48,7 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
-from trainer.policy.base_model import dtype_name, load_decoder, read_config, resolve_base
+from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, engine_gap, engine_trial, summary
@@ -140,6 +140,7 @@ class AliasTrainer:
         self._core: TrainerCore
         self._pass_budget: int  # as stored
         self._notice: str | None = None  # for the next report
+        self._target_note: str | None = None
         self._row_notice: str | None = None  # the same, of the last row that did not fit alone
         self.gap_bound: float  # nats a token
 
@@ -189,6 +190,7 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
+        self._target_note = await self._torch.run(explain_target, base, self._settings)
         self._decode = await asyncio.to_thread(load_decoder, base)
         self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
             self._project, self._fingerprint, self._core.device_name, self._settings.token_budget
@@ -251,6 +253,11 @@ class AliasTrainer:
     def owner(self) -> str:
         """The holder of the alias: claim groups under this name."""
         return self._keeper.lease.owner
+
+    @property
+    def target_note(self) -> str | None:
+        """Which share of the base's weights is adapted, in one sentence."""
+        return self._target_note
 
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step on the claimed groups and publish the new version.

@@ -35,9 +35,10 @@ from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
+from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.start import require_room
 from trainer.policy import memory, row_fit, update
-from trainer.policy.base_model import ROOM, load_policy, memory_errors
+from trainer.policy.base_model import ROOM, first_architecture, load_policy, memory_errors, read_config
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
@@ -156,7 +157,8 @@ class TrainerCore:
         torch.set_num_threads(settings.threads)
         require_room(base, settings)
         self.policy: Policy = load_policy(base, settings)
-        _require_servable(self.policy, settings)
+        self._layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
+        _require_servable(self.policy, settings, self._layout)
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
@@ -222,7 +224,7 @@ class TrainerCore:
             self.policy.load_state(None)
             known = True
         else:
-            self.policy.load_state(adapters.read_adapter(start.path, start.manifest_sha256))
+            self.policy.load_state(adapters.read_adapter(start.path, start.manifest_sha256, self._layout))
             self._require_scale(start.path)
             folder = self._folders.checkpoints / start.path.name
             known = folder.exists()
@@ -356,7 +358,7 @@ class TrainerCore:
     ) -> PublishedAdapter:
         settings, policy = self._settings, self.policy
         shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-        lora = LoraShape(settings.rank, settings.alpha, policy.modules)
+        lora = LoraShape(settings.rank, settings.alpha, policy.modules, self._layout)
         with self._disk_errors(origin):
             return adapters.publish_adapter(self._folders.adapters, origin, lora, state, shapes, contexts)
 
@@ -370,16 +372,16 @@ class TrainerCore:
             raise VersionNotWritten(f"{what} could not be written into {where}: {e}. Is the disk full?") from e
 
 
-def _require_servable(policy: Policy, settings: TrainerSettings) -> None:
+def _require_servable(policy: Policy, settings: TrainerSettings, layout: ExpertLayout) -> None:
     """Refuse a `trainer.target` whose adapters no engine loads, before anything is sampled for it."""
     shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-    if not (refused := adapters.unservable_modules(shapes, settings.rank)):
+    if not (refused := adapters.unservable_modules(shapes, settings.rank, layout)):
         return
     left = [name for name in policy.modules if name not in {*refused, "base_layer"}]
     todo = f"Set trainer.target = {json.dumps(left)}" if left else "Set trainer.target to linear layers"
     raise UnsupportedModel(
         f"trainer.target {settings.target!r} selects {', '.join(refused)} of the base {policy.base}, and engines load "
-        f"no LoRA on such a module (embeddings, fused experts). {todo}."
+        f"no LoRA on such a module (embeddings). {todo}."
     )
 
 

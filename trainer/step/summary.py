@@ -72,6 +72,10 @@ class StepTrainer(Protocol):
     def owner(self) -> str:
         """The holder of the alias."""
 
+    @property
+    def target_note(self) -> str | None:
+        """Which share of the base's weights is adapted, in one sentence; None: nothing is."""
+
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step and publish its version."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.doctor import machine
-from proxy.engine.command import Device
+from proxy.engine.device import Device
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ModelSettings, ProxySettings
 from recorder.base.findings import FindingLevel

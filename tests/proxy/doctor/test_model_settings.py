@@ -176,3 +176,25 @@ def test_a_context_of_a_model_that_is_not_on_this_disk_is_known_too() -> None:
     refusal = refuse_base(EngineSettings(base="Qwen/Qwen3-8B", max_model_len=65536))
     assert refusal is not None
     assert "40960" in refusal.found
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "is_refused"),
+    [
+        ("Qwen/Qwen3-30B-A3B", {"device": "cpu"}, True),
+        ("openai/gpt-oss-20b", {"device": "cpu", "urls": ["http://127.0.0.1:9"]}, True),
+        ("Qwen/Qwen3-30B-A3B", {"device": "cuda"}, False),
+        ("Qwen/Qwen3-30B-A3B", {"urls": ["http://127.0.0.1:9"]}, False),
+        ("Qwen/Qwen3-8B", {"device": "cpu"}, False),
+    ],
+)
+def test_a_mixture_of_experts_on_a_cpu_is_refused_with_what_works(
+    base: str, more: dict[str, object], is_refused: bool
+) -> None:
+    refusal = refuse_base(EngineSettings.model_validate({"base": base, **more}))
+    assert (refusal is not None) == is_refused
+    if refusal is not None:
+        assert f"{refusal.found} {refusal.todo}" == (
+            f"the base {base!r} is a mixture of experts, and vLLM cannot serve one with LoRA on a CPU. Use an engine "
+            "on a GPU (engine.device, engine.urls), or a dense base of the same family."
+        )

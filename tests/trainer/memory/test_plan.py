@@ -138,13 +138,23 @@ def test_an_8b_on_24_gib_is_refused_with_a_smaller_one_and_a_larger_card() -> No
     assert "does not fit on one card of 24 GiB: the trainer needs 38." in str(refused.value)
 
 
-def test_experts_that_no_engine_loads_are_left_out_of_the_targets(tmp_path: Path) -> None:
+def test_the_engine_has_slots_for_the_lora_of_experts_whatever_is_trained(tmp_path: Path) -> None:
     values = _QWEN | BASES["small"] | {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
     (tmp_path / "config.json").write_text(json.dumps(values | {"moe_intermediate_size": 128}))
-    made = planned(read_base_model(tmp_path, needs_weights=False), 24)
-    target = made.setting_values(made.chosen)["trainer.target"]
-    assert "q_proj" in target
-    assert "experts" not in target
+    profile = read_base_model(tmp_path, needs_weights=False)
+    made = {
+        target: make_plan(profile, find_card("24"), TrainerSettings.model_validate({"target": target}), FACTS)
+        for target in ("all-linear", "attention", "experts")
+    }
+    assert "trainer.target" not in made["all-linear"].setting_values(made["all-linear"].chosen)
+    everything, attention, experts = (one.chosen.engine.loras for one in made.values())
+    assert everything == attention
+    # gate, up and down of 8 experts a layer: a pair of matrices each, in bfloat16
+    layers, hidden = profile.text["num_hidden_layers"], profile.text["hidden_size"]
+    slots = FACTS.max_loras * FACTS.max_lora_rank
+    assert experts == layers * 8 * 3 * (128 + hidden) * 2 * slots
+    trained = [one.base.high.lora for one in made.values()]
+    assert trained[0] == trained[1] + trained[2]
 
 
 def test_the_trainer_starts_where_a_pass_fits_and_checks_nothing_on_a_cpu(tiny: ModelProfile) -> None:

@@ -96,8 +96,8 @@ def test_experts_are_computed_grouped_and_their_lora_is_named() -> None:
     values = small(4, model_type="qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128)
     found = measure_step(values, SETTINGS, 1024)
     assert found.held > found.base
-    assert "experts" in found.unservable
-    assert {"q_proj", "o_proj"} <= set(found.servable)
+    assert found.unservable == ()
+    assert {"q_proj", "o_proj", "experts"} <= set(found.servable)
 
 
 def test_windows_have_masks_of_their_own_width_and_full_attention_has_none() -> None:

@@ -325,7 +325,7 @@ def test_the_folder_of_an_adapter_is_no_base(tiny_base: Path, tmp_path: Path, wh
         resolve_base(str(tmp_path))
 
 
-def test_experts_that_peft_adapts_as_one_are_refused_with_what_is_left(tmp_path: Path) -> None:
+def test_experts_are_trained_where_the_engine_s_class_is_known_and_frozen_elsewhere(tmp_path: Path) -> None:
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     from trainer.step.core import TrainerCore, TrainerFolders
@@ -335,7 +335,11 @@ def test_experts_that_peft_adapts_as_one_are_refused_with_what_is_left(tmp_path:
     )
     base = saved(lambda: Qwen3MoeForCausalLM(config), tmp_path / "base")
     folders = TrainerFolders.of(tmp_path / "data")
-    with pytest.raises(UnsupportedModel, match=r'selects experts of .*trainer\.target = \[.*"q_proj", "v_proj"\]'):
-        TrainerCore(base, SETTINGS, folders)
+    assert TrainerCore(base, SETTINGS, folders).policy.modules == (
+        "base_layer", "experts", "k_proj", "o_proj", "q_proj", "v_proj",
+    )  # fmt: skip
+    read = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(read | {"architectures": ["SomebodysForCausalLM"]}))
+    assert TrainerCore(base, SETTINGS, folders).policy.modules == ("k_proj", "o_proj", "q_proj", "v_proj")
     attention_alone = SETTINGS.model_copy(update={"target": ["q_proj", "v_proj"]})
     assert TrainerCore(base, attention_alone, folders).policy.modules == ("q_proj", "v_proj")
