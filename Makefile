@@ -17,7 +17,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,9 @@ pictures: setup ## draw the pictures of the pages in docs/ from the newest demo,
 
 bench: setup ## measure what README and docs/ claim about speed, the canary and health rules; results go to benchmarks/results/
 	for b in upstream "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "hybrids --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+
+families: setup ## measure what Hone does with each family of models, and write the table in docs/models.md; ONLY="Qwen3", TRAINER=1 without engines
+	$(BIN)/python -m benchmarks.families $(if $(ONLY),--only "$(ONLY)") $(if $(TRAINER),--trainer)
 
 soak: setup ## run everything for MINUTES (60) while each program is killed at random; then `hone db check` on the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)

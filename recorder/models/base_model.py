@@ -21,13 +21,13 @@ from typing import Any
 from recorder.models.chat_template import RenderedTemplate, read_chat_template, special_tokens
 from recorder.models.context import context_length, default_context_length
 from recorder.models.families import FAMILIES, LayerKind, ModelConfig, layer_kinds, text_config
+from recorder.models.media import architecture_of, read_media
 from recorder.models.parsers import ParserChoice, choose_reasoning_parser, choose_tool_parser
+from recorder.models.quantization import quantization_method
 from recorder.models.refusals import load_config, refuse_folder, refuse_name
 from recorder.models.shapes import head_size, kv_heads, tensor_shapes
 from recorder.models.shipped_configs import shipped_parsers
 from recorder.models.weights import DTYPE_BYTES, PartSizes, count, stored_tensors, sum_parts
-
-_MEDIA = ("vision", "audio", "video")  # of a configuration: vision_config …
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,13 @@ def read_base_model(folder: Path | str, *, name: str | None = None, needs_weight
     parameters, sizes, has_weights = _sizes(folder, config, text)
     template = _template(folder)
     parsers = shipped_parsers(folder)
-    architectures = config.get("architectures")
-    quantization = config.get("quantization_config")
     return ModelProfile(
         name=name,
         folder=folder,
         config=config,
         text=text,
         family=family,
-        architecture=str(architectures[0]) if isinstance(architectures, list) and architectures else None,
+        architecture=architecture_of(config) or None,
         is_known=family in FAMILIES,
         context_length=context_length(text),
         default_context_length=default_context_length(text),
@@ -164,8 +162,8 @@ def read_base_model(folder: Path | str, *, name: str | None = None, needs_weight
         kv_head_count=_kv_heads(text),
         head_size=_head_size(text),
         dtype=_dtype(text),
-        quantization=str(quantization.get("quant_method")) if isinstance(quantization, Mapping) else None,
-        media=tuple(kind for kind in _MEDIA if config.get(f"{kind}_config")),
+        quantization=quantization_method(config),
+        media=read_media(config),
         parameters=parameters,
         parameter_bytes=sizes,
         has_weights=has_weights,

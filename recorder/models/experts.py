@@ -44,8 +44,6 @@ class ExpertNames:
         return self.projections is None
 
 
-_VISION_LANGUAGE: Final = (("base_model.model.model.", "base_model.model.model.language_model."),)
-
 EXPERT_NAMES: Final[Mapping[str, ExpertNames]] = {
     "DeepseekV2ForCausalLM": ExpertNames(GATED, "deepseek_v2.py"),
     "DeepseekV3ForCausalLM": ExpertNames(GATED, "deepseek_v2.py"),
@@ -61,7 +59,7 @@ EXPERT_NAMES: Final[Mapping[str, ExpertNames]] = {
     "Qwen3MoeForCausalLM": ExpertNames(GATED, "qwen3_moe.py"),
     "Qwen3NextForCausalLM": ExpertNames(GATED, "qwen3_next.py"),
     "Qwen3_5MoeForCausalLM": ExpertNames(GATED, "qwen3_5.py"),
-    "Qwen3_5MoeForConditionalGeneration": ExpertNames(None, "qwen3_5.py", _VISION_LANGUAGE),
+    "Qwen3_5MoeForConditionalGeneration": ExpertNames(None, "qwen3_5.py"),
 }
 
 

@@ -6,11 +6,14 @@ Refuses: memory (`hone plan` computes it), and whether an installed vLLM knows a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from recorder.errors import BaseInvalid
+from recorder.models.media import TEXT_PARTS, architecture_of, read_media, text_part
+from recorder.models.quantization import DEQUANTIZED, quantization_method
 from recorder.models.weights import missing_weights, stored_tensors, weight_files
 
 ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
@@ -66,7 +69,8 @@ def refuse_missing(base: str) -> BaseRefusal | None:
 
 
 def refuse_folder(base: str, folder: Path, *, needs_weights: bool = True) -> BaseRefusal | None:
-    """The refusal of a base's folder: an adapter, GGUF files, no usable config.json, weights that are not all there.
+    """The refusal of a base's folder: an adapter, GGUF files, no usable config.json, a language model or weights that
+    cannot be trained, weights that are not all there.
 
     `needs_weights`: False where only config.json has to be read.
     """
@@ -85,7 +89,31 @@ def refuse_folder(base: str, folder: Path, *, needs_weights: bool = True) -> Bas
             f"config.json of the base {base!r} names no architecture, so it describes no model.",
             f"Name {_MODEL_FOLDER}.",
         )
+    if (refusal := _refuse_media(base, config) or _refuse_quantization(base, config)) is not None:
+        return refusal
     return _refuse_weights(base, folder) if needs_weights else None
+
+
+def _refuse_media(base: str, config: Mapping[str, Any]) -> BaseRefusal | None:
+    if text_part(config) is not None:
+        return None
+    media, architecture = " and ".join(read_media(config)), architecture_of(config) or "without an architecture"
+    return BaseRefusal(
+        f"the base {base!r} ({architecture}) reads {media} beside text, and Hone does not know how engines name the "
+        "LoRA of its language model.",
+        f"Use a model that reads text alone, or one of {', '.join(sorted(TEXT_PARTS))}.",
+    )
+
+
+def _refuse_quantization(base: str, config: Mapping[str, Any]) -> BaseRefusal | None:
+    method = quantization_method(config)
+    if method is None or method in DEQUANTIZED:
+        return None
+    return BaseRefusal(
+        f"the base {base!r} has weights quantised by {method}, and the trainer reads only {' and '.join(DEQUANTIZED)}.",
+        "Use the model that it was quantised from; vLLM can quantise that one while it loads "
+        '(engine.args = ["--quantization", "fp8"]).',
+    )
 
 
 def _refuse_weights(base: str, folder: Path) -> BaseRefusal | None:

@@ -39,6 +39,7 @@ from trainer.policy.base_model import add_lora
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import possible_attentions
+from trainer.policy.text_model import text_config
 from trainer.settings import TrainerSettings
 
 FORWARD, LOGPROBS, BACKWARD, UPDATE = "forward pass", "logprobs", "backward pass", "update"
@@ -119,7 +120,7 @@ def _parse(config: Mapping[str, Any]) -> Any:
         positions.require_fixed_positions(parsed, str(config.get("model_type")))
     except (ValueError, KeyError, TypeError) as e:
         raise UnsupportedModel(f"transformers does not know the model type {config.get('model_type')!r}: {e}") from e
-    return parsed
+    return text_config(parsed)
 
 
 def _by_layer(config: Mapping[str, Any], layers: int) -> list[str]:

@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from recorder.models.experts import explain_shares
+from recorder.models.media import text_part
 from recorder.models.refusals import refuse_folder, refuse_missing, refuse_name
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
@@ -30,8 +31,11 @@ from trainer.lora.targets import choose_targets, measure_shares
 from trainer.policy import memory, positions, startup_check
 from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
+from trainer.policy.text_model import load_text_model, text_config
 from trainer.settings import TrainerSettings
 
+# What transformers and PEFT raise of a model whose classes or packages do not fit together.
+_FOREIGN: Final = (AttributeError, ImportError, NotImplementedError, TypeError)
 ROOM: Final = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 _TOKENIZERS: Final = ("tokenizer.json", "vocab*", "*.model", "tekken.json", "*.tiktoken")
 # The files of a hub repository, without the same weights in other formats.
@@ -87,26 +91,51 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     transformers_logging.disable_progress_bar()
     device = choose_device(settings)
     memory.use_expandable_segments(device)
+    part = _text_part(base)
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
         positions.require_fixed_positions(config, str(base), settings.max_model_len)
-        model = AutoModelForCausalLM.from_pretrained(
-            base, config=config, dtype=choose_dtype(settings), attn_implementation="eager", local_files_only=True
-        )
+        model = load_text_model(base, config, choose_dtype(settings))
     except (OSError, ValueError, KeyError, SafetensorError) as e:  # KeyError: transformers, of a configuration
-        raise TrainerError(f"cannot load the base model from {base}: {e}") from e
+        raise TrainerError(f"cannot load the base model from {base}: {_first_line(e)}") from e
+    except _FOREIGN as e:
+        raise _unsupported(base, e) from e
     positions.fix_positions(model, config, str(base), settings.max_model_len)
     architecture = first_architecture(read_config(base))
     adapted = add_lora(model, base, settings, architecture)  # on the CPU: initial weights must not depend on the device
     with memory_errors(f"the base {base} does not fit into memory", device):
-        policy = Policy(adapted.to(device), str(base), settings)
+        policy = Policy(adapted.to(device), str(base), settings, part)
     check = (
         f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
         f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
     )
     with memory_errors(check, device):
-        startup_check.choose_attention(policy, settings.token_budget)
+        try:
+            startup_check.choose_attention(policy, settings.token_budget)
+        except (*_FOREIGN, ValueError) as e:
+            raise _unsupported(base, e) from e
     return policy
+
+
+def _text_part(base: Path) -> str:
+    if (part := text_part(read_config(base))) is None:
+        raise UnsupportedModel(
+            f"the base {base} reads more than text, and Hone does not know how engines name the LoRA of its language "
+            "model. Train a base that reads text alone."
+        )
+    return part
+
+
+def _unsupported(base: Path, error: Exception) -> UnsupportedModel:
+    """An error of the libraries, of a model that they cannot compute, in one sentence."""
+    return UnsupportedModel(
+        f"the base {base} cannot be trained with the installed transformers and PEFT ({type(error).__name__}: "
+        f"{_first_line(error).partition('. ')[0]}). Train another base, or report the model."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 @contextmanager
@@ -175,7 +204,7 @@ def explain_target(base: Path, settings: TrainerSettings) -> str:
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(text_config(config))
     except (OSError, ValueError, KeyError) as e:
         raise TrainerError(f"cannot read the configuration of the base model {base}: {e}") from e
     targets = choose_targets(model, settings.target, first_architecture(read_config(base)), str(base))

@@ -21,6 +21,7 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from recorder.models.media import TEXT
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import Pack
 from trainer.errors import AdapterInvalid
@@ -30,19 +31,21 @@ from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.tiles import TiledMlps
 from trainer.settings import TrainerSettings
 
+_PEFT = "base_model.model."  # peft's two classes around the model
 _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
 
 
 class Policy:
     """A base with one LoRA. Not thread-safe: one thread owns it."""
 
-    def __init__(self, model: PeftModel, base: str, settings: TrainerSettings) -> None:
+    def __init__(self, model: PeftModel, base: str, settings: TrainerSettings, text_part: str = TEXT) -> None:
+        """`text_part`: how an adapter's file names the modules with the layers (`recorder.models.media`)."""
         self.base = base
         self._model = model
         self._causal: PreTrainedModel = model.get_base_model()
         self._decoder = _decoder_of(self._causal)
         self._parameters = {
-            name.replace(_ADAPTER, "."): parameter
+            _file_name(name, text_part): parameter
             for name, parameter in sorted(model.named_parameters())
             if parameter.requires_grad
         }
@@ -223,6 +226,12 @@ def _decoder_of(causal: PreTrainedModel) -> nn.Module:
     """The model without its head. Transformers finds none in a model whose prefix names another class (Llama 4)."""
     found: nn.Module = causal.get_decoder()
     return causal.get_submodule("model") if found is causal else found
+
+
+def _file_name(name: str, text_part: str) -> str:
+    """The name of a parameter in an adapter's file."""
+    named = name.replace(_ADAPTER, ".")
+    return named.replace(_PEFT + TEXT, _PEFT + text_part, 1) if named.startswith(_PEFT + TEXT) else named
 
 
 def _difference(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig
 
 from recorder.base.findings import Finding, FindingLevel
 from recorder.queue.training.refusals import HOW_TO_MEND
 from trainer.policy.base_model import choose_dtype, dtype_name, read_config
+from trainer.policy.text_model import load_text_model
 from trainer.settings import TrainerSettings
 from trainer.step.engine_gap import gap_bound, quantized_precision
 
@@ -56,7 +57,8 @@ def check_engine_logprobs(
     if size > MOST_BYTES:
         text = f"the base has {size / 2**30:.0f} GiB of weights: the first step compares them, not this check."
         return [Finding(CHECK, FindingLevel.SKIPPED, text)]
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=choose_dtype(settings), local_files_only=True).eval()
+    config = AutoConfig.from_pretrained(base, local_files_only=True)
+    model: Any = load_text_model(base, config, choose_dtype(settings)).eval()
     precision = quantized_precision(engine_args, read_config(base))
     bound = gap_bound(dtype_name(settings), precision, settings.max_logprob_gap)
     findings = []

@@ -60,6 +60,16 @@ def unknown_family(folder: Path) -> Path:
     return write_config(folder, model_type="frob", architectures=["FrobForCausalLM"])
 
 
+def reads_images(folder: Path) -> Path:
+    write_model(folder)
+    return write_config(folder, architectures=["FrobForConditionalGeneration"], vision_config={"hidden_size": 8})
+
+
+def quantised(folder: Path) -> Path:
+    write_model(folder)
+    return write_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
+
+
 BAD: dict[str, Callable[[Path], Path]] = {
     "has no config.json": no_config,
     "is in the GGUF format": gguf_file,
@@ -67,6 +77,8 @@ BAD: dict[str, Callable[[Path], Path]] = {
     "lacks a part of its weights: model-00003-of-00003.safetensors": shard_missing,
     "holds an adapter": adapter,
     "has no weights": no_weights,
+    "(FrobForConditionalGeneration) reads vision beside text": reads_images,
+    "has weights quantised by awq": quantised,
     "is of the family 'frob'": unknown_family,
 }
 

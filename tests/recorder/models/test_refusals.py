@@ -41,6 +41,14 @@ def gguf(folder: Path) -> None:
     (folder / "model-q4.gguf").write_bytes(b"GGUF")
 
 
+def reads_images(folder: Path) -> None:
+    write_config(folder, architectures=["NoneSuchForConditionalGeneration"], vision_config={"hidden_size": 8})
+
+
+def quantised(method: str) -> Callable[[Path], object]:
+    return lambda folder: write_config(folder, quantization_config={"quant_method": method, "bits": 4})
+
+
 FOLDERS: dict[Callable[[Path], object], str] = {
     lambda folder: folder.mkdir(exist_ok=True): "has no config.json",
     gguf: "GGUF format",
@@ -49,6 +57,11 @@ FOLDERS: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "config.json").write_text("[" * 100_000): "cannot be read",
     lambda folder: (folder / "config.json").write_text('{"a": 1}'): "names no architecture",
     write_config: "has no weights",
+    reads_images: "(NoneSuchForConditionalGeneration) reads vision beside text",
+    quantised("awq"): "quantised by awq",
+    quantised("gptq"): "quantised by gptq",
+    quantised("compressed-tensors"): "quantised by compressed-tensors",
+    lambda folder: write_config(folder, quantization_config={}): "has no weights",
     shard_missing: "model-00002-of-00003.safetensors",
     shard_missing_without_an_index: "model-00002-of-00003.safetensors",
     index_torn: "model.safetensors.index.json",
@@ -75,6 +88,22 @@ def test_a_whole_model_is_not_refused(tmp_path: Path) -> None:
     assert refuse_folder("mine", write_config(tmp_path / "c"), needs_weights=False) is None
     assert is_whole(tmp_path / "b")
     assert missing_weights(tmp_path / "b") == []
+
+
+def test_a_language_model_and_weights_that_the_trainer_reads_are_not_refused(tmp_path: Path) -> None:
+    image = write_config(tmp_path / "a", architectures=["Gemma3ForConditionalGeneration"], vision_config={"x": 1})
+    assert refuse_folder("mine", image, needs_weights=False) is None
+    for method in ("fp8", "mxfp4"):
+        folder = write_config(tmp_path / method, quantization_config={"quant_method": method})
+        assert refuse_folder("mine", folder, needs_weights=False) is None
+
+
+def test_what_a_text_part_says_of_its_weights_counts(tmp_path: Path) -> None:
+    text = {"quantization_config": {"quant_method": "awq"}}
+    folder = write_config(tmp_path, text_config=text)
+    refusal = refuse_folder("mine", folder, needs_weights=False)
+    assert refusal is not None
+    assert "awq" in refusal.found
 
 
 def test_gguf_beside_safetensors_is_no_fault(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from recorder.models.experts import EXPERT_NAMES, GATED, NUMBERED, ExpertNames
+from recorder.models.media import TEXT, TEXT_PARTS
 from tests.trainer.families import MIXTURES, make_model
 from trainer.artifacts import adapters
 from trainer.artifacts.adapters import CONFIG, WEIGHTS, AdapterOrigin, LoraShape, PublishedAdapter
@@ -31,10 +32,10 @@ SETTINGS = TrainerSettings(device="cpu", rank=RANK, alpha=8.0, token_budget=256)
 ORIGIN = AdapterOrigin("mixture", 1, "mixture@0", "tiny", None)
 
 
-def make_policy(family: str) -> tuple[Policy, str]:
+def make_policy(family: str, text_part: str = TEXT) -> tuple[Policy, str]:
     model = make_model(family)
     architecture = type(model).__name__
-    return Policy(add_lora(model, Path(family), SETTINGS, architecture), family, SETTINGS), architecture
+    return Policy(add_lora(model, Path(family), SETTINGS, architecture), family, SETTINGS, text_part), architecture
 
 
 def publish(
@@ -94,7 +95,7 @@ def test_a_class_with_fused_experts_gets_fused_names(tmp_path: Path) -> None:
 
 
 def test_the_multimodal_class_gets_its_own_prefix(tmp_path: Path) -> None:
-    policy, _ = make_policy("qwen3.5-moe")
+    policy, _ = make_policy("qwen3.5-moe", text_part=TEXT_PARTS["Qwen3_5MoeForConditionalGeneration"])
     layout = ExpertLayout.of("Qwen3_5MoeForConditionalGeneration", RANK)
     published, state, _ = publish(tmp_path, policy, layout)
     file = load_file(published.path / WEIGHTS)
@@ -159,17 +160,21 @@ MAPPERS: dict[str, dict[str, str]] = {
 }
 
 
+def _layer_of(name: str) -> int:
+    return int(name.partition("layers.")[2].partition(".")[0])
+
+
 def specification(family: str, architecture: str, folder: Path, layout: ExpertLayout | None = None) -> dict[str, Any]:
-    policy, _ = make_policy(family)
+    policy, _ = make_policy(family, text_part=TEXT_PARTS.get(architecture, TEXT))
     names = EXPERT_NAMES[architecture]
     published, state, _ = publish(folder, policy, layout or ExpertLayout.of(architecture, RANK))
     save_file(state, folder / "state.safetensors")
     own = next(name for name in state if name.endswith(".experts.lora_A.weight"))
     path = own.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
-    number = path.split(".")[2]
+    number = _layer_of(path)
     prefix = "language_model." if architecture.endswith("ForConditionalGeneration") else ""
     module = f"{prefix}model.layers.{{}}.{MODULES.get(family, 'mlp')}.experts"
-    layers = sorted({int(name.split(".")[4]) for name in state if ".experts.lora_A" in name})
+    layers = sorted({_layer_of(name) for name in state if ".experts.lora_A" in name})
     return {
         "family": architecture, "architecture": architecture, "source": names.source, "adapter": str(published.path),
         "state": str(folder / "state.safetensors"), "linear": LINEAR, "module": module, "layers": layers,

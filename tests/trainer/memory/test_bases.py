@@ -39,6 +39,16 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
         find_base(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("beside", "said"), [("vision_config", "reads vision beside text"), ("quantization_config", "quantised by gptq")]
+)
+def test_what_cannot_be_trained_is_refused_before_a_plan(beside: str, said: str, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 2, beside: {"quant_method": "gptq"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BaseInvalid, match=said):
+        find_base(str(tmp_path))
+
+
 @pytest.mark.parametrize("named", ["model.gguf", "owner/model-gguf"])
 def test_gguf_is_refused(named: str) -> None:
     with pytest.raises(BaseInvalid, match="GGUF"):
