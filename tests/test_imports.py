@@ -66,7 +66,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "stats": set(),
         "store": {"base", "processes"},
         "messages": {"base"},
-        "models": set(),
+        "models": {"processes"},
         "registry": {"models", "store"},
         "queue": {"base", "messages", "registry", "stats", "store"},
         "capture": {"base", "messages", "queue", "store"},

@@ -84,10 +84,10 @@ def _from_anywhere(base: str | None) -> str | None:
 def _model(base: str) -> ModelProfile | None:
     """What is known of a base model. A base that cannot be served or trained is refused before anything is written."""
     from proxy.doctor.model_settings import unserved_family
-    from proxy.engine.base import read_model
     from proxy.errors import ConfigError
     from proxy.settings.sections import EngineSettings
     from recorder.errors import BaseInvalid
+    from recorder.models.on_disk import read_model
 
     try:
         model = read_model(base)

@@ -26,6 +26,7 @@ from proxy.doctor.memory_plan import ask_plan
 from proxy.doctor.model_settings import check_model
 from proxy.engine.command import KEY_FILE, engine_urls, running_engine
 from proxy.engine.device import detect_device
+from proxy.engine.parsers import REASONING_PARSER, TOOL_PARSER, engine_parsers
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding
 
@@ -112,9 +113,10 @@ def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
 def parsers_to_find(settings: HoneSettings) -> tuple[tuple[str, str], ...]:
     """The parsers to look up in the engine's Python. A plug-in of the engine may add any name."""
     engine = settings.engine
+    tools, thinking = engine_parsers(engine).names
     named = {
-        "engine.tool_call_parser": (engine.tool_call_parser, "--tool-parser-plugin"),
-        "engine.reasoning_parser": (engine.reasoning_parser, "--reasoning-parser-plugin"),
+        TOOL_PARSER: (tools, "--tool-parser-plugin"),
+        REASONING_PARSER: (thinking, "--reasoning-parser-plugin"),
     }
     return tuple(
         (setting, name)
@@ -211,12 +213,13 @@ async def check_all(
         check_mcp_servers(settings.mcp, offline=offline),
     )
     later = await asyncio.gather(
-        stored, check_environments(settings), _of_gpus(settings, config, env), engine_checks, *stages
+        stored, check_environments(settings), check_memory(settings, config, env), engine_checks, *stages
     )
     return [*local, *check_remote_parsers(settings), *chain.from_iterable(later)]
 
 
-async def _of_gpus(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+async def check_memory(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+    """Whether engine and trainer fit on this machine's GPUs; it takes seconds where they share some."""
     there = await asyncio.to_thread(list_gpus)
     if (reason := shares_gpus(settings, there)) is not None:
         return [reason]

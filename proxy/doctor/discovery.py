@@ -21,11 +21,11 @@ import httpx
 from proxy.doctor.machine import VLLM_SHARE, list_gpus
 from proxy.doctor.memory_plan import MemoryPlan
 from proxy.doctor.model_settings import USUAL_CONTEXT, context_line, fit_context, parser_lines
-from proxy.engine.base import hub_cache
 from proxy.engine.device import Device, detect_device
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
 from recorder.models.base_model import ModelProfile
+from recorder.models.on_disk import hub_cache
 
 # vLLM's default port and common others; not 8700 and 8701, which Hone uses.
 USUAL_PORTS: Final = (8000, 8001, 8002, 8080)

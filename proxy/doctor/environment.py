@@ -1,7 +1,7 @@
 """Check whether a Python can serve and train, and give the exact command that fixes it.
 
 The commands use pip or, where the Python has none (`uv tool`), uv. The findings are a pure function of the probe's
-output. Refuses: probing (`proxy.doctor.python_probe`, which that Python runs), and running the commands.
+output. Refuses: probing (`recorder.processes.python_probe`, which that Python runs), and running the commands.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from proxy.doctor import python_probe
 from proxy.engine.device import has_driver
 from recorder.base.findings import Finding, FindingLevel
+from recorder.processes import python_probe
 
 # PyTorch's own index, the only one with its CPU builds.
 TORCH_CPU_WHEELS: Final = "https://download.pytorch.org/whl/cpu"

@@ -238,7 +238,7 @@ def check_gpu_memory(settings: HoneSettings, there: Sequence[float], plan: Memor
         todo = "Look at it with `hone plan --model NAME --gpu GIB`."
         return Finding(CHECK, FindingLevel.NOTE, f"the memory could not be computed: {plan.reason}", todo)
     if not plan.fits:
-        return Finding(CHECK, FindingLevel.WRONG, plan.sentence)
+        return Finding(CHECK, FindingLevel.WRONG, plan.sentence, stops=True)
     return _several(settings, there) if len(there) > 1 else _one(settings, there[0], plan)
 
 

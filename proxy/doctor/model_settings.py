@@ -6,23 +6,22 @@ what is no base (`proxy.engine.base`), and how a GPU's memory is split (`proxy.d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from proxy.doctor import python_probe
-from proxy.engine.base import read_model
+from proxy.engine.parsers import REASONING_PARSER, TOOL_PARSER, engine_parsers, installed_parsers
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from proxy.settings.toml_writer import SettingLine
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import BaseInvalid
 from recorder.models.base_model import ModelProfile
-from recorder.models.parsers import ParserChoice
+from recorder.models.engine_parsers import AUTO, parsers_of_model
+from recorder.models.on_disk import read_model
 from recorder.models.refusals import BaseRefusal
+from recorder.models.served_families import refuse_family
 
 CHECK: Final = "model"
-TOOL_PARSER: Final = "engine.tool_call_parser"
-REASONING_PARSER: Final = "engine.reasoning_parser"
 # More context costs memory for every sequence. A user who needs more knows it; the model may have 131,072.
 USUAL_CONTEXT: Final = 32768
 _SHORT_CONTEXT: Final = 4096
@@ -30,16 +29,8 @@ _LEAST_CONTEXT: Final = 1024
 
 
 def unserved_family(model: ModelProfile, engine: EngineSettings) -> BaseRefusal | None:
-    """The refusal of a model that the vLLM of this Python does not serve; None if it does, or it cannot be known."""
-    if engine.python is not None or engine.urls or "auto_map" in model.config or model.architecture is None:
-        return None  # auto_map: the model brings its own code
-    if model.is_known or python_probe.serves(model.architecture, model.family) is not False:
-        return None
-    return BaseRefusal(
-        f"the base {model.name!r} is of the family {model.family!r} ({model.architecture}), which the installed vLLM "
-        "does not serve.",
-        "Use a model of a family that it serves, or install a vLLM that knows this one.",
-    )
+    """The refusal of a model that the engine's vLLM does not serve; None for one of another Python or machine."""
+    return None if engine.python is not None or engine.urls else refuse_family(model)
 
 
 def unknown_family(model: ModelProfile) -> str | None:
@@ -77,25 +68,14 @@ def context_line(model: ModelProfile, tokens: int, device: str) -> SettingLine:
 
 
 def parser_lines(model: ModelProfile | None, base: str) -> Iterator[SettingLine]:
-    """The lines of the two parsers. Without one for tool calls the setting is empty: its default is a parser."""
-    there = python_probe.list_parsers()
-    if model is None:
-        unread = ParserChoice(None, f"{base} is not on this disk, so what its chat template writes is not known.")
-        tools = thinking = unread
-    else:
-        tools = _installed(model.tool_parser, there.get(TOOL_PARSER))
-        thinking = _installed(model.reasoning_parser, there.get(REASONING_PARSER))
-    yield SettingLine(("engine", "tool_call_parser"), tools.name or "", tools.reason)
+    """The lines of the two parsers. Of a model that is not on this disk, the engine finds them later (`auto`)."""
+    tools, thinking = installed_parsers(parsers_of_model(model, base))
+    missing = "" if model is not None else AUTO
+    yield SettingLine(("engine", "tool_call_parser"), tools.name or missing, tools.reason)
     if thinking.name is not None:
         yield SettingLine(("engine", "reasoning_parser"), thinking.name, thinking.reason)
     else:
-        yield SettingLine(("engine", "reasoning_parser"), "", thinking.reason, off=True)
-
-
-def _installed(choice: ParserChoice, names: Sequence[str] | None) -> ParserChoice:
-    if choice.name is None or not names or choice.name in names:
-        return choice
-    return ParserChoice(None, f"it needs the parser {choice.name!r}, which the installed vLLM does not have.")
+        yield SettingLine(("engine", "reasoning_parser"), missing, thinking.reason, off=True)
 
 
 def check_model(settings: HoneSettings) -> list[Finding]:
@@ -111,10 +91,10 @@ def check_model(settings: HoneSettings) -> list[Finding]:
     except BaseInvalid:
         return []
     if model is None:
-        return []
+        return [*_auto_notes(None, engine)]
     if (refusal := unserved_family(model, engine)) is not None:
         return [Finding(CHECK, FindingLevel.WRONG, refusal.found, refusal.todo, stops=True)]
-    findings = [*_parser_notes(model, engine)]
+    findings = [*_parser_notes(model, engine), *_auto_notes(model, engine)]
     if (sentence := unknown_family(model)) is not None:
         todo = (
             "If it thinks or calls tools, set engine.reasoning_parser and engine.tool_call_parser (docs/your-vllm.md)."
@@ -122,7 +102,9 @@ def check_model(settings: HoneSettings) -> list[Finding]:
         findings.append(Finding(CHECK, FindingLevel.NOTE, sentence, todo))
     if not findings:
         length = f"a context of {model.context_length} tokens" if model.context_length else "no stated context"
-        findings.append(Finding(CHECK, FindingLevel.FINE, f"{model.name}: {model.family}, {length}."))
+        tools, thinking = (name or "no parser" for name in engine_parsers(engine).names)
+        text = f"{model.name}: {model.family}, {length}, tool calls: {tools}, thinking: {thinking}."
+        findings.append(Finding(CHECK, FindingLevel.FINE, text))
     return findings
 
 
@@ -130,15 +112,32 @@ def _parser_notes(model: ModelProfile, engine: EngineSettings) -> Iterator[Findi
     """Notes about parsers that do not read what the chat template writes. Another template may write something else."""
     if engine.chat_template is not None or any(one.partition("=")[0] == "--chat-template" for one in engine.args):
         return
-    chosen: Mapping[str, tuple[str | None, ParserChoice]] = {
-        TOOL_PARSER: (engine.tool_call_parser, model.tool_parser),
-        REASONING_PARSER: (engine.reasoning_parser, model.reasoning_parser),
-    }
-    for setting, (name, choice) in chosen.items():
-        if choice.name is None or name == choice.name or {name, choice.name} in _SAME_READERS:
+    fitting = parsers_of_model(model, engine.base)
+    for setting, name, choice in zip(_SETTINGS, _set_parsers(engine), fitting, strict=True):
+        if name == AUTO or choice.name is None or name == choice.name or {name, choice.name} in _SAME_READERS:
             continue
         text = f"{setting} is {name or 'not set'}, and {model.name} needs {choice.name!r}: {choice.reason}"
         yield Finding(CHECK, FindingLevel.NOTE, text, f'Set {setting} = "{choice.name}".')
+
+
+def _auto_notes(model: ModelProfile | None, engine: EngineSettings) -> Iterator[Finding]:
+    """Notes where `auto` finds no parser, unless the files of a known model say that it needs none."""
+    fitting = parsers_of_model(model, engine.base)
+    for setting, name, found, choice in zip(
+        _SETTINGS, _set_parsers(engine), engine_parsers(engine), fitting, strict=True
+    ):
+        is_odd = model is None or not model.is_known or choice.name is not None
+        if name == AUTO and found.name is None and is_odd:
+            text = f"{setting} is auto, and the base {engine.base!r} gets none: {found.reason}"
+            later = "start Hone again once the base is on this disk" if model is None else "leave it"
+            yield Finding(CHECK, FindingLevel.NOTE, text, f"Set a name of vLLM's, or {later}.")
+
+
+_SETTINGS: Final = (TOOL_PARSER, REASONING_PARSER)
+
+
+def _set_parsers(engine: EngineSettings) -> tuple[str | None, str | None]:
+    return engine.tool_call_parser, engine.reasoning_parser
 
 
 # Names of the same parser in vLLM, or of two that read the same form.

@@ -6,32 +6,19 @@ sentences themselves (`recorder.models.refusals`), and asking a hub.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Final
 
 from proxy.engine.device import detect_device
 from proxy.errors import ConfigError
 from proxy.settings.sections import EngineSettings
-from recorder.errors import BaseInvalid
-from recorder.models.base_model import ModelProfile, read_base_model
-from recorder.models.context import CONTEXT_FLAG, context_length, stated_context
+from recorder.models.base_model import read_base_model
+from recorder.models.context import context_length
 from recorder.models.experts import refuse_cpu_engine
 from recorder.models.families import text_config
-from recorder.models.refusals import (
-    BaseRefusal,
-    load_config,
-    refuse_context,
-    refuse_folder,
-    refuse_missing,
-    refuse_name,
-)
+from recorder.models.on_disk import cached_snapshot
+from recorder.models.refusals import BaseRefusal, load_config, refuse_engine_context, refuse_folder, refuse_name
 from recorder.models.shipped_configs import shipped_folder
 from recorder.models.weights import is_whole
-
-# With these, vLLM's longest context is not the one of config.json.
-_OWN_CONTEXT: Final = ("--hf-overrides", "--rope-scaling")
-_LONG_CONTEXT: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def base_folder(engine: EngineSettings) -> Path | None:
@@ -44,28 +31,8 @@ def base_folder(engine: EngineSettings) -> Path | None:
     folder = Path(engine.base)
     if folder.is_dir():
         return folder
-    snapshot = _cached_snapshot(engine.base)
+    snapshot = cached_snapshot(engine.base)
     return snapshot if snapshot is not None and is_whole(snapshot) else None
-
-
-def read_model(base: str) -> ModelProfile | None:
-    """What is known of a base without a network: from its folder, the hub's cache, or the configs that Hone ships.
-
-    None: it is a Hugging Face id of which nothing is here. Raises `BaseInvalid`.
-    """
-    if (refusal := refuse_name(base) or refuse_missing(base)) is not None:
-        raise refusal.error()
-    if Path(base).is_dir():
-        return read_base_model(base)
-    cached = _cached_snapshot(base)
-    if cached is not None and is_whole(cached):
-        return read_base_model(cached, name=base)
-    shipped = shipped_folder(base)
-    known = cached if cached is not None and (cached / "config.json").is_file() else shipped
-    try:
-        return read_base_model(known, name=base, needs_weights=False) if known is not None else None
-    except BaseInvalid:
-        return None  # an incomplete download
 
 
 def refuse_base(engine: EngineSettings) -> BaseRefusal | None:
@@ -101,26 +68,5 @@ def _refuse_mixture(engine: EngineSettings, base: str, folder: Path) -> BaseRefu
 
 
 def _refuse_context(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:
-    allowed = {**os.environ, **engine.env}.get(_LONG_CONTEXT, "0") not in ("", "0")
-    if allowed or any(argument.partition("=")[0] in _OWN_CONTEXT for argument in engine.args):
-        return None
     longest = context_length(text_config(load_config(folder)))
-    flag = stated_context(None, engine.args)
-    if flag is not None:  # it comes last, and so takes precedence
-        return refuse_context(base, longest, flag, f"{CONTEXT_FLAG} in engine.args")
-    return refuse_context(base, longest, engine.max_model_len, "engine.max_model_len")
-
-
-def hub_cache() -> Path:
-    """Return the folder of Hugging Face's downloads."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-
-
-def _cached_snapshot(hub_id: str) -> Path | None:
-    repository = hub_cache() / f"models--{hub_id.replace('/', '--')}"
-    try:
-        revision = (repository / "refs" / "main").read_text().strip()
-    except OSError:
-        return None
-    return repository / "snapshots" / revision
+    return refuse_engine_context(base, longest, engine.max_model_len, engine.args, engine.env)

@@ -24,6 +24,7 @@ import httpx
 from proxy.engine import cpu_server
 from proxy.engine.base import require_base
 from proxy.engine.device import Device, detect_device
+from proxy.engine.parsers import engine_parsers
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
@@ -148,10 +149,11 @@ def _lora(engine: EngineSettings) -> list[str]:
 
 def _optional(engine: EngineSettings) -> list[str]:
     parts: list[str] = []
-    if engine.tool_call_parser:
-        parts += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
-    if engine.reasoning_parser:
-        parts += ["--reasoning-parser", engine.reasoning_parser]
+    tools, thinking = engine_parsers(engine).names
+    if tools:
+        parts += ["--enable-auto-tool-choice", "--tool-call-parser", tools]
+    if thinking:
+        parts += ["--reasoning-parser", thinking]
     if engine.chat_template:
         parts += ["--chat-template", str(engine.chat_template)]
     if engine.max_model_len:

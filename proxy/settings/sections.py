@@ -205,11 +205,12 @@ class EngineSettings(BaseModel):
     """Versions in service at once: the live one, those that trajectories are pinned to, and one being loaded."""
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
     """Highest LoRA rank that the engine accepts."""
-    tool_call_parser: str | None = "hermes"
-    """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …); `hone init` finds the one that the base needs.
-    Empty: tool calls are not parsed."""
-    reasoning_parser: str | None = None
-    """vLLM's parser for reasoning text (qwen3, deepseek_r1 …)."""
+    tool_call_parser: str | None = "auto"
+    """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …). `auto`: the one that reads what the base's chat
+    template writes; none where Hone knows no such parser. Empty: tool calls are not parsed."""
+    reasoning_parser: str | None = "auto"
+    """vLLM's parser for reasoning text (qwen3, deepseek_r1 …). `auto`: by the base's family and chat template; none
+    where Hone knows no such parser. Empty: thinking is not parsed."""
     chat_template: Path | None = None
     """A chat template file instead of the model's own."""
     args: list[str] = []

@@ -30,6 +30,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from proxy.api.status import Setting
 from proxy.engine.base import require_base
 from proxy.engine.command import engine_key, url_host
+from proxy.engine.parsers import engine_parsers
 from proxy.errors import ConfigError, PortInUse
 from proxy.http.asgi import App
 from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
@@ -292,7 +293,7 @@ async def run(
                 fallbacks=settings.fallbacks(),
                 overrides=settings.overrides(),
                 shadows=settings.shadows(),
-                reasoning_parser=settings.engine.reasoning_parser,
+                reasoning_parser=engine_parsers(settings.engine).thinking.name,
                 learn=settings.learn,
                 trainer=settings.trainer,
                 has_aliases=bool(aliases),

@@ -166,6 +166,8 @@ class HoneUp:
             self._settings.proxy.port = _free_port(self._settings.proxy.host)
         run = read_run_file(self._settings.data)
         findings = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
+        if self._with_learner and not any(one.stops for one in findings):
+            findings += await checkup.check_memory(self._settings, self._config, self._environment)
         stopping = [one for one in findings if one.stops]
         if stopping:
             what = ConfigError if any(one.check == machine.ALIASES for one in stopping) else StartError

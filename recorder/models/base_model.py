@@ -27,7 +27,7 @@ from recorder.models.quantization import quantization_method
 from recorder.models.refusals import load_config, refuse_folder, refuse_name
 from recorder.models.shapes import head_size, kv_heads, tensor_shapes
 from recorder.models.shipped_configs import shipped_parsers
-from recorder.models.weights import DTYPE_BYTES, PartSizes, count, stored_tensors, sum_parts
+from recorder.models.weights import DTYPE_BYTES, PartSizes, count, indexed_bytes, stored_tensors, sum_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ModelProfile:
     parameter_bytes: PartSizes | None
     """Bytes of each part, in the dtype of the files."""
     has_weights: bool
-    """Whether the sizes are those of files; else they are computed from the configuration."""
+    """Whether the sizes are those of files; else their sum is the index's, or they follow from the configuration."""
     has_chat_template: bool
     tool_parser: ParserChoice
     reasoning_parser: ParserChoice
@@ -185,14 +185,22 @@ def _sizes(folder: Path, config: ModelConfig, text: ModelConfig) -> tuple[PartSi
     except (OSError, ValueError):
         stored = {}
     if not stored:
-        each = DTYPE_BYTES.get(_dtype(text) or "")
-        return computed, computed.times(each) if computed and each else None, False
+        return computed, _sizes_without_files(folder, computed, DTYPE_BYTES.get(_dtype(text) or "")), False
     if text.get("tie_word_embeddings"):  # some files hold the head too
         stored = {name: one for name, one in stored.items() if "lm_head" not in name}
     sizes = sum_parts({name: one.size_bytes for name, one in stored.items()})
     if config.get("quantization_config"):  # packed: a stored number is no parameter
         return computed, sizes, True
     return sum_parts({name: count(one.shape) for name, one in stored.items()}), sizes, True
+
+
+def _sizes_without_files(folder: Path, computed: PartSizes | None, each: float | None) -> PartSizes | None:
+    """Bytes of each part: of the index's total, divided as the parameters are; else with `each` for a parameter."""
+    total = indexed_bytes(folder)
+    if total is not None and computed is None:
+        return PartSizes(other=total)
+    factor = total / computed.total if total is not None and computed is not None else each
+    return computed.times(factor) if computed is not None and factor is not None else None
 
 
 def _template(folder: Path) -> RenderedTemplate | None:

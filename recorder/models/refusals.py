@@ -1,21 +1,26 @@
-"""What cannot be a base model, in one sentence for each fault: the same from `hone init`, `hone doctor` and `hone up`.
+"""What cannot be a base model, in one sentence for each fault: the same from `hone init`, `doctor`, `plan` and `up`.
 
-Refuses: memory (`hone plan` computes it), and whether an installed vLLM knows an architecture (`proxy.doctor`).
+Refuses: memory (`hone plan` computes it), and families (`recorder.models.served_families`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from recorder.errors import BaseInvalid
+from recorder.models.context import CONTEXT_FLAG, stated_context
 from recorder.models.media import TEXT_PARTS, architecture_of, read_media, text_part
 from recorder.models.quantization import DEQUANTIZED, quantization_method
 from recorder.models.weights import missing_weights, stored_tensors, weight_files
 
+# With these, vLLM's longest context is not the one of config.json.
+_OWN_CONTEXT: Final = ("--hf-overrides", "--rope-scaling")
+_LONG_CONTEXT: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
 _MODEL_FOLDER: Final = "the model's folder with config.json and *.safetensors, or its Hugging Face id"
 
@@ -137,6 +142,22 @@ def refuse_context(base: str, longest: int | None, tokens: int | None, setting: 
         f"{setting} is {tokens}, and the model {base!r} has a context of {longest} tokens.",
         f"Set {setting} to {longest} or less, or remove it.",
     )
+
+
+def refuse_engine_context(
+    base: str, longest: int | None, max_model_len: int | None, args: Sequence[str], env: Mapping[str, str]
+) -> BaseRefusal | None:
+    """The refusal of the context of an engine with these settings. `args` and `env`: vLLM's arguments and environment.
+
+    None also where they say that the context is not the one of config.json.
+    """
+    allowed = {**os.environ, **env}.get(_LONG_CONTEXT, "0") not in ("", "0")
+    if allowed or any(argument.partition("=")[0] in _OWN_CONTEXT for argument in args):
+        return None
+    flag = stated_context(None, args)
+    if flag is not None:  # it comes last, and so takes precedence
+        return refuse_context(base, longest, flag, f"{CONTEXT_FLAG} in engine.args")
+    return refuse_context(base, longest, max_model_len, "engine.max_model_len")
 
 
 def load_config(folder: Path) -> dict[str, Any]:

@@ -102,6 +102,18 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     return found
 
 
+def indexed_bytes(folder: Path) -> int | None:
+    """The bytes of all weights by the index of sharded safetensors files; None without an index that says it."""
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        try:
+            total = json.loads(index.read_bytes())["metadata"]["total_size"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if isinstance(total, int | float) and total > 0:  # some writers make it a float
+            return int(total)
+    return None
+
+
 def _header(file: Path) -> Mapping[str, Any]:
     with file.open("rb") as opened:
         start = opened.read(8)

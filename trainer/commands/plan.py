@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from recorder.base.errors import FAILED
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import echo, show_table, write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
+    from proxy.settings.sections import EngineSettings
+    from recorder.models.base_model import ModelProfile
     from trainer.memory.cards import Card
-    from trainer.memory.plan import EngineFacts, Placement, Plan
+    from trainer.memory.needs import EngineFacts
+    from trainer.memory.plan import Placement, Plan
 
 
 @click.command()
@@ -42,7 +46,7 @@ def plan(context: Context, model: str | None, gpu: str | None, gpus: int | None,
     named = model or settings.trainer.base or settings.engine.base
     if named is None:
         raise click.UsageError("name a model: --model Qwen3-0.6B, a folder, or a Hugging Face id.")
-    made = _plan(settings, named, card, count, row_tokens)
+    made = _plan(settings, named, card, count, row_tokens, host_bytes=_own_host() if gpu is None else None)
     if context.json:
         write_json(made.as_json())
     else:
@@ -63,42 +67,78 @@ def _card(gpu: str | None, gpus: int | None) -> tuple[Card, int]:
     return card_of(found.name, found.total_memory / 2**30), gpus or torch.cuda.device_count()
 
 
-def _plan(settings: HoneSettings, model: str, card: Card, count: int, row_tokens: int | None) -> Plan:
+def _own_host() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _plan(
+    settings: HoneSettings, model: str, card: Card, count: int, row_tokens: int | None, host_bytes: int | None
+) -> Plan:
     from trainer.memory.bases import find_base
 
     base = find_base(model)  # before torch is loaded, which takes seconds
-    from trainer.memory.plan import make_plan
-    from trainer.runtime.train import trainer_settings
+    _require_served(base, settings.engine)
+    with pause_gc():
+        from trainer.memory.plan import make_plan
+        from trainer.runtime.train import trainer_settings
 
-    return make_plan(base, card, trainer_settings(settings), _engine(settings), cards=count, row_tokens=row_tokens)
+    return make_plan(
+        base,
+        card,
+        trainer_settings(settings),
+        _engine(settings),
+        cards=count,
+        row_tokens=row_tokens,
+        host_bytes=host_bytes,
+    )
+
+
+def _require_served(base: ModelProfile, engine: EngineSettings) -> None:
+    """Raise `BaseInvalid` for what `hone up` refuses: a family that no engine serves, a context beyond the model's."""
+    from recorder.models.refusals import refuse_engine_context
+    from recorder.models.served_families import refuse_family
+
+    if engine.urls:
+        return
+    refusal = refuse_family(base) if engine.python is None else None
+    refusal = refusal or refuse_engine_context(
+        base.name, base.context_length, engine.max_model_len, engine.args, engine.env
+    )
+    if refusal is not None:
+        raise refusal.error()
 
 
 def _engine(settings: HoneSettings) -> EngineFacts:
-    from trainer.memory.plan import EngineFacts
+    from trainer.memory.needs import EngineFacts
 
     engine = settings.engine
     return EngineFacts(engine.max_loras, engine.max_lora_rank, engine.max_model_len, bool(engine.urls))
 
 
 def _show(made: Plan) -> None:
-    from trainer.memory import plan as figures
+    from trainer.memory import needs as figures
+    from trainer.memory.plan import SPEED_TOKENS
 
     echo(made.sentence)
     echo()
     memory, chosen = made.base.high, made.chosen
-    phase = max(memory.peaks, key=lambda name: memory.peaks[name])
+    longest = f"{chosen.trainer.longest:,} tokens"
+    passes = f"passes of {made.tokens:,} tokens" + (f", a row of {longest}" if chosen.trainer.row_tokens else "")
     rows: list[tuple[str, int, str]] = [
         ("trainer: base", memory.base, ""),
         ("trainer: LoRA and optimizer", memory.lora + memory.optimizer, ""),
-        ("trainer: held at the peak", chosen.trainer.held, f"{phase}, {made.tokens:,} tokens"),
+        ("trainer: held at the peak", chosen.trainer.held, passes),
         ("trainer: reserved", chosen.trainer.reserved, f"{figures.RESERVED} x held"),
-        ("trainer: with the CUDA context", chosen.trainer.total, "this decides"),
+        ("trainer: CUDA context", figures.CONTEXT_BYTES, "not measured"),
+        ("trainer: reserved and context", chosen.trainer.total, "this decides"),
     ]
     if not made.engine.elsewhere:
         rows += [
             ("engine: weights and LoRA slots", chosen.engine.weights + chosen.engine.loras, ""),
             ("engine: context, graphs, activations", figures.ENGINE_EXTRA_BYTES, "not measured"),
-            ("engine: cache of one row", chosen.engine.row_cache, f"{made.tokens:,} tokens"),
+            ("engine: cache of one row", chosen.engine.row_cache, longest),
         ]
     rows.append(("machine: the trainer's own memory", made.host_bytes, "not on the card"))
     show_table(["", "GiB", ""], [[name, f"{size / figures.GIB:.1f}", note] for name, size, note in rows], right=["GiB"])
@@ -109,9 +149,8 @@ def _show(made: Plan) -> None:
     if made.seconds is not None:
         low, high = made.seconds
         echo()
-        echo(
-            f"Training takes {low:.2g} to {high:.2g} s for {figures.SPEED_TOKENS:,} tokens on {made.card} (estimated)."
-        )
+        card = made.machine.card
+        echo(f"Training takes {low:.2g} to {high:.2g} s for {SPEED_TOKENS:,} tokens on {card} (estimated).")
 
 
 def _show_settings(made: Plan, title: str, placement: Placement) -> None:

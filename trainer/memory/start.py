@@ -13,7 +13,8 @@ from recorder.errors import BaseInvalid
 from recorder.models.base_model import read_base_model
 from trainer.errors import DoesNotFit, PlanInvalid, UnsupportedModel
 from trainer.memory.cards import Card, card_of
-from trainer.memory.plan import CONTEXT_BYTES, GIB, EngineFacts, make_plan
+from trainer.memory.needs import CONTEXT_BYTES, GIB, EngineFacts
+from trainer.memory.plan import make_plan
 from trainer.policy.base_model import choose_device
 from trainer.settings import TrainerSettings
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
 
 from trainer.artifacts import adapters
@@ -32,6 +33,7 @@ from trainer.errors import UnsupportedModel
 from trainer.lora.file_layout import ExpertLayout
 from trainer.lora.targets import is_fused_experts
 from trainer.memory.storage_counter import StorageCounter
+from trainer.policy import model as policies
 from trainer.policy import positions, update
 from trainer.policy.attention import interface as attention
 from trainer.policy.attention import scores
@@ -52,10 +54,10 @@ _BYTES_OF_A_MOMENT: Final = 8  # AdamW keeps two float32 for each trained number
 class StepMemory:
     """What a pass of one row holds, in bytes of tensors. `peaks` are by phase, each with everything that is held then.
 
-    `base`: the frozen weights; `lora`: trained weights (float32); `optimizer`: their moments. `flops` are those of the
-    pass with its backward. `slot`: numbers of an adapter of this rank in the engine, which has a place for the LoRA of
-    experts even where none are adapted. `unservable`: modules with a LoRA that no engine loads; `servable`: the others,
-    as `trainer.target` names them.
+    `base`: the frozen weights; `lora`: trained weights (float32); `optimizer`: their moments. `host`: layers' inputs in
+    host memory, which `peaks` leave out. `flops` are those of the pass with its backward. `slot`: numbers of an adapter
+    of this rank in the engine, which has a place for the LoRA of experts even where none are adapted. `unservable`:
+    modules with a LoRA that no engine loads; `servable`: the others, as `trainer.target` names them.
     """
 
     tokens: int
@@ -67,11 +69,30 @@ class StepMemory:
     slot: int = 0
     unservable: tuple[str, ...] = ()
     servable: tuple[str, ...] = ()
+    host: int = 0
 
     @property
     def held(self) -> int:
         """The largest of the peaks."""
         return max(self.peaks.values())
+
+    @property
+    def weights(self) -> int:
+        """What is held between passes: frozen and trained weights, and the optimizer's moments."""
+        return self.base + self.lora + self.optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedPass:
+    """A pass of `tokens` tokens where most passes have `budget`: above it, one row is computed by another method."""
+
+    tokens: int
+    budget: int
+    one_row: bool
+
+    @property
+    def is_long(self) -> bool:
+        return self.tokens > self.budget
 
 
 def measure_step(
@@ -86,14 +107,24 @@ def measure_step(
     for each layer, from the second on (the first one's input has no gradient). Raises `UnsupportedModel` for a base
     that the trainer cannot compute, and `TrainerError`.
     """
+    return _measure_all(config, settings, _PlannedPass(tokens, tokens, one_row))
+
+
+def measure_row(config: Mapping[str, Any], settings: TrainerSettings, tokens: int) -> StepMemory:
+    """Measure a row of `tokens` tokens that has a pass of its own because it is longer than `trainer.token_budget`.
+
+    Raises `UnsupportedModel` also for a base whose long rows are not computed (`trainer.policy.startup_check`).
+    """
+    return _measure_all(config, settings, _PlannedPass(tokens, min(settings.token_budget, tokens - 1), one_row=True))
+
+
+def _measure_all(config: Mapping[str, Any], settings: TrainerSettings, planned: _PlannedPass) -> StepMemory:
     whole = _parse(config)
     text = whole.get_text_config()
     layers, period = int(text.num_hidden_layers), _period(text)
     if 3 * period >= layers:
-        return _measure(whole, settings, tokens, one_row)
-    few, more = (
-        _measure(_with_layers(config, layers, count), settings, tokens, one_row) for count in (2 * period, 3 * period)
-    )
+        return _measure(whole, settings, planned)
+    few, more = (_measure(_with_layers(config, layers, count), settings, planned) for count in (2 * period, 3 * period))
     return _extrapolate(few, more, (layers - 2 * period) / period)
 
 
@@ -111,6 +142,7 @@ def _extrapolate(few: StepMemory, more: StepMemory, steps: float) -> StepMemory:
         at(few.slot, more.slot),
         few.unservable,
         few.servable,
+        at(few.host, more.host),
     )
 
 
@@ -164,6 +196,12 @@ class _MeasuredPolicy(Policy):
 
     counter: StorageCounter
 
+    def allow_long_rows(self, planned: _PlannedPass) -> None:
+        """Compute a long row as the trainer does. Raises `UnsupportedModel` for a base that cannot be divided."""
+        if planned.is_long and not (self.can_recompute and self.has_divisible_mlps):
+            raise UnsupportedModel("its layers cannot be divided, so no row is longer than trainer.token_budget.")
+        self.pass_budget, self.has_long_rows = planned.budget, planned.is_long
+
     def hidden(self, one: Pack) -> torch.Tensor:
         """As the policy's."""
         self.counter.phase = FORWARD
@@ -186,43 +224,47 @@ class _MeasuredOptimizer(Optimizer):
         return super().step()
 
 
-def _measure(config: Any, settings: TrainerSettings, tokens: int, one_row: bool) -> StepMemory:
+def _measure(config: Any, settings: TrainerSettings, planned: _PlannedPass) -> StepMemory:
     attention.register_attention()
-    planned = settings.model_copy(update={"device": "cpu", "gradient_checkpointing": _recomputes(settings)})
+    on_gpu = settings.model_copy(update=_as_chosen_on_a_gpu(settings, planned))
     problem: Exception | None = None
     for implementation in possible_attentions(config):
         try:
-            return _measure_with(implementation, config, planned, tokens, one_row)
+            return _measure_with(implementation, config, on_gpu, planned)
         except (UnsupportedModel, TypeError, ValueError) as e:  # as the start-up check: the next one may do it
             problem = e
     raise UnsupportedModel(f"the trainer cannot compute a model of the type {config.model_type!r}: {problem}")
 
 
-def _recomputes(settings: TrainerSettings) -> bool:
-    return settings.gradient_checkpointing in ("auto", True)  # `auto` is true on a GPU
+def _as_chosen_on_a_gpu(settings: TrainerSettings, planned: _PlannedPass) -> dict[str, Any]:
+    """What `auto` means on a GPU (`trainer.policy.pass_method`), written out: the tensors here are on a CPU."""
+    offload = settings.offload_inputs
+    return {
+        "device": "cpu",
+        "gradient_checkpointing": settings.gradient_checkpointing in ("auto", True),
+        "offload_inputs": planned.is_long if offload == "auto" else offload,
+    }
 
 
-def _measure_with(
-    implementation: str, config: Any, settings: TrainerSettings, tokens: int, one_row: bool
-) -> StepMemory:
+def _measure_with(implementation: str, config: Any, settings: TrainerSettings, planned: _PlannedPass) -> StepMemory:
     dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
     name = Path(str(config.model_type))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
-        positions.fix_positions(model, config, str(name), settings.max_model_len)
-        architecture = (config.architectures or [type(model).__name__])[0]
-        adapted = add_lora(model, name, settings, architecture)
+        causal = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+        positions.fix_positions(causal, config, str(name), settings.max_model_len)
+        architecture = (config.architectures or [type(causal).__name__])[0]
+        adapted = add_lora(causal, name, settings, architecture)
     fake, counter = FakeTensorMode(allow_non_fake_inputs=True), StorageCounter()
-    with fake, _as_on_a_gpu():
+    with fake, _as_on_a_gpu(counter):
         _make_fake(adapted)
         policy = _MeasuredPolicy(adapted, str(name), settings)
         policy.set_attention(implementation)
         policy.counter = counter
+        policy.allow_long_rows(planned)
         optimizer = _MeasuredOptimizer(policy.parameters, settings)
         optimizer.counter = counter
-        plan = update.plan_update(
-            policy, _rows(tokens, one_row or policy.layout is not Layout.PACKED), settings, tokens
-        )
+        rows = _rows(planned.tokens, planned.one_row or policy.layout is not Layout.PACKED)
+        plan = update.plan_update(policy, rows, settings, planned.tokens)
         lora = sum(one.numel() for one in policy.parameters.values())
         with counter:
             counter.hold([*adapted.parameters(), *adapted.buffers()])
@@ -235,7 +277,7 @@ def _measure_with(
     layout = ExpertLayout.of(architecture, settings.rank)
     unservable = tuple(adapters.unservable_modules(shapes, settings.rank, layout))
     return StepMemory(
-        tokens=tokens,
+        tokens=planned.tokens,
         base=whole - size,
         lora=size,
         optimizer=lora * _BYTES_OF_A_MOMENT,
@@ -244,6 +286,7 @@ def _measure_with(
         slot=_slot_size(adapted, layout.file_shapes(shapes), settings.rank),
         unservable=unservable,
         servable=tuple(one for one in policy.modules if one not in {*unservable, "base_layer"}),
+        host=counter.host_peak,
     )
 
 
@@ -284,21 +327,42 @@ def _make_fake(model: nn.Module) -> None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
 
 
-@contextmanager
-def _as_on_a_gpu() -> Iterator[None]:
-    """Within: no masks that a GPU never has.
+class _HostCopies(saved_tensors_hooks):
+    """Layers' inputs in host memory, as `save_on_cpu` keeps a GPU's."""
 
-    The trainer's attention asks for the device, and makes one on a CPU; transformers takes fake tensors for a graph
-    that is traced, and then makes masks for rows without padding. Whether a kernel takes grouped heads cannot be asked
-    of fake tensors: keys are repeated, as in the committed runs, which takes more memory.
+    def __init__(self, counter: StorageCounter) -> None:
+        @torch.no_grad()
+        def to_host(tensor: torch.Tensor) -> torch.Tensor:
+            with counter.on_host():
+                return tensor.clone()
+
+        super().__init__(to_host, torch.no_grad()(torch.clone))
+
+
+@contextmanager
+def _as_on_a_gpu(counter: StorageCounter) -> Iterator[None]:
+    """Within: what a GPU does otherwise than a CPU.
+
+    It never has some masks. The trainer's attention asks for the device, and makes one on a CPU, for which it also
+    computes tiles again; transformers takes fake tensors for a graph that is traced, and then makes masks for rows
+    without padding. Whether a kernel takes grouped heads cannot be asked of fake tensors: keys are repeated, as in the
+    committed runs, which takes more memory. Layers' inputs are copied to the host.
     """
-    kept = scores.causal_mask, scores.is_grouped, scores.is_on_gpu, masking_utils.is_tracing
-    scores.causal_mask, scores.is_grouped, scores.is_on_gpu = _no_mask, _repeats_keys, _is_on_gpu
-    masking_utils.is_tracing = lambda tensor=None: False
+    others = (
+        (scores, "causal_mask", _no_mask),
+        (scores, "is_grouped", _repeats_keys),
+        (scores, "is_on_gpu", _is_on_gpu),
+        (masking_utils, "is_tracing", lambda tensor=None: False),
+        (policies, "save_on_cpu", lambda pin_memory: _HostCopies(counter)),
+    )
+    kept = [getattr(owner, name) for owner, name, _ in others]
     try:
+        for owner, name, other in others:
+            setattr(owner, name, other)
         yield
     finally:
-        scores.causal_mask, scores.is_grouped, scores.is_on_gpu, masking_utils.is_tracing = kept
+        for (owner, name, _), own in zip(others, kept, strict=True):
+            setattr(owner, name, own)
 
 
 def _no_mask(before: int, length: int, query: torch.Tensor) -> torch.Tensor | None:

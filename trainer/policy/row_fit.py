@@ -1,10 +1,10 @@
-"""Which rows above `trainer.token_budget` are computed: an estimate of what a row alone in its pass takes.
+"""An estimate of which rows above `trainer.token_budget` are computed, where no plan knows the base and the card.
 
-Owns: the estimate. Refuses: passes of several rows, which are halved when memory is full (`trainer.step.core`).
+Owns: the estimate, and which lengths the start-up check covers. Refuses: passes of several rows, which are halved when
+memory is full (`trainer.step.core`), and the plan (`trainer.memory.long_rows`).
 
 A row alone runs in tiles, and on a GPU its layers' inputs wait in host memory, so four times the tokens take no more of
-the GPU than a pass does. (Counted from the shapes of an 8 B base's tensors, not measured.) A plan from a model's real
-shapes may replace this: `TrainerCore` takes any function from tokens to whether they fit.
+the GPU than a pass does. (Counted from the shapes of an 8 B base's tensors, not measured.)
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ class RowNeeds:
         return tokens * self.host <= _SHARE * host_free and tokens * tokens * self.scores <= _SHARE * device_free
 
 
+def is_covered(policy: Policy, row_tokens: int) -> bool:
+    """Whether the trainer computes rows of this length as the base does: the start-up check covers it."""
+    checked = [length for length in positions.critical_lengths(policy.model_config) if length > policy.checked_tokens]
+    return policy.has_long_rows and not (checked and row_tokens > checked[0])
+
+
 def fits_alone(policy: Policy, row_tokens: int) -> bool:
     """Whether a row fits into memory in a pass of its own, by a low estimate.
 
     It has at most `LONGER` times the tokens of a pass that fits, and the start-up check covers its length.
     """
-    if not policy.has_long_rows or row_tokens > LONGER * policy.pass_budget:
-        return False
-    checked = [length for length in positions.critical_lengths(policy.model_config) if length > policy.checked_tokens]
-    if checked and row_tokens > checked[0]:
+    if not is_covered(policy, row_tokens) or row_tokens > LONGER * policy.pass_budget:
         return False
     free = memory.free_bytes(policy.device)
     return row_needs(policy).fit(row_tokens, host_free=memory.host_free_bytes(), device_free=free)

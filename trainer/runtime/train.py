@@ -23,6 +23,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding
 from recorder.errors import RecorderError, StoreError
 from recorder.models.context import stated_context
+from recorder.models.engine_parsers import choose_engine_parsers
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
@@ -179,13 +180,16 @@ async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings)
     """Load the base that the engine serves, and take the alias's lease."""
     module = await asyncio.to_thread(_import_trainer)
     await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
-    engine = everything.engine
+    engine, settings = everything.engine, trainer_settings(everything)
+    parsers = choose_engine_parsers(
+        settings.base, engine.tool_call_parser, engine.reasoning_parser, engine.chat_template
+    )
     opened: Trainer = await module.AliasTrainer.open(
         store,
         alias,
-        trainer_settings(everything),
+        settings,
         everything.data,
-        module.EngineFacts((engine.tool_call_parser, engine.reasoning_parser), engine.args),
+        module.EngineFacts(parsers.names, engine.args),
     )
     return opened
 

@@ -36,8 +36,9 @@ from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
 from trainer.lora.file_layout import ExpertLayout
+from trainer.memory.long_rows import PlannedRows
 from trainer.memory.start import require_room
-from trainer.policy import memory, row_fit, update
+from trainer.policy import memory, update
 from trainer.policy.base_model import ROOM, first_architecture, load_policy, memory_errors, read_config
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
@@ -152,7 +153,7 @@ class TrainerCore:
         self, base: Path, settings: TrainerSettings, folders: TrainerFolders, fits_alone: FitsAlone | None = None
     ) -> None:
         """`fits_alone`: whether a row longer than `token_budget` fits into memory in a pass of its own; None: by
-        `trainer.policy.row_fit`.
+        `trainer.memory.long_rows`.
         """
         torch.set_num_threads(settings.threads)
         require_room(base, settings)
@@ -162,7 +163,7 @@ class TrainerCore:
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
-        self._estimate: FitsAlone = fits_alone or partial(row_fit.fits_alone, self.policy)
+        self._estimate: FitsAlone = fits_alone or PlannedRows(self.policy, base, settings)
         self._too_long: int | None = None  # tokens of the shortest row above the budget that is not computed
         self._at: str | None = None  # the version in memory; None: unknown
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk

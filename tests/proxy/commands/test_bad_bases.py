@@ -1,4 +1,4 @@
-"""What cannot be a base gets one sentence: the same from `hone init`, `hone doctor`, `hone up` and the trainer."""
+"""What cannot be a base gets one sentence: the same from `hone init`, `doctor`, `up`, `plan`, and the trainer."""
 
 from __future__ import annotations
 
@@ -111,6 +111,11 @@ def test_each_fault_has_one_sentence(said: str, make: Callable[[Path], Path], tm
     assert code != 0
     assert sentence(base, out + err) == first
 
+    if make is not no_weights:  # a plan needs config.json alone
+        code, _, err = hone("plan", "--gpu", "24")
+        assert code != 0
+        assert sentence(base, err) == first
+
     if make is not unknown_family:  # the trainer asks transformers
         with pytest.raises(UnsupportedModel) as told:
             resolve_base(str(base))
@@ -129,6 +134,9 @@ def test_a_path_that_is_not_there_has_one_sentence_too(tmp_path: Path) -> None:
     code, out, err = hone("up")
     assert code != 0
     assert told in out + err
+    code, _, err = hone("plan", "--gpu", "24")
+    assert code != 0
+    assert told in err
     with pytest.raises(UnsupportedModel, match=re.escape(told)):
         resolve_base(str(base))
 
@@ -145,6 +153,9 @@ def test_a_context_beyond_the_models_is_the_same_from_doctor_and_up(tmp_path: Pa
     code, out, err = hone("up")
     assert code != 0
     assert told in out + err
+    code, _, err = hone("plan", "--gpu", "24")
+    assert code != 0
+    assert told in err
     code, out, err = hone("init", "--force", "--base", str(base))
     assert code == 0
     assert "engine.max_model_len = 2048" in out

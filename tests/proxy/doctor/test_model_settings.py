@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from proxy.doctor import python_probe
 from proxy.doctor.discovery import CPU_CACHE_BYTES, Discovery, first_settings
 from proxy.doctor.model_settings import check_model, fit_context
-from proxy.engine.base import read_model, refuse_base
+from proxy.engine.base import refuse_base
 from proxy.engine.command import engine_command
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
 from recorder.base.findings import Finding, FindingLevel
+from recorder.models.on_disk import read_model
 from recorder.models.shipped_configs import shipped_names
+from recorder.processes import python_probe
 from tests.recorder.models.model_folders import write_config, write_model
 from tests.recorder.models.test_parsers import HERMES, LLAMA, TEMPLATE
 
@@ -74,7 +75,7 @@ def test_no_context_is_longer_than_the_model_or_its_cache(name: str, device: str
         ("openai/gpt-oss-20b", "openai", "openai_gptoss"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral", None),
         ("HuggingFaceTB/SmolLM2-135M-Instruct", "", None),
-        ("org/nobody-knows", "", None),
+        ("org/nobody-knows", "auto", None),
     ],
 )
 def test_parsers_of_models_that_are_not_on_this_disk(base: str, tools: str, thinking: str | None) -> None:
@@ -105,12 +106,15 @@ def test_a_context_is_halved_until_its_cache_fits(tmp_path: Path) -> None:
 def test_a_parser_that_does_not_read_what_the_template_writes_is_told(tmp_path: Path) -> None:
     (write_model(tmp_path) / "chat_template.jinja").write_text(TEMPLATE.replace("CALL", LLAMA))
     write_config(tmp_path, model_type="llama", architectures=["LlamaForCausalLM"])
-    [finding] = checked(base=str(tmp_path))
+    [finding] = checked(base=str(tmp_path), tool_call_parser="hermes")
     assert finding.verdict is FindingLevel.NOTE
     assert "engine.tool_call_parser is hermes" in finding.found
     assert finding.todo == 'Set engine.tool_call_parser = "llama3_json".'
     assert checked(base=str(tmp_path), tool_call_parser="llama3_json")[0].verdict is FindingLevel.FINE
-    assert checked(base=str(tmp_path), chat_template="/other.jinja")[0].verdict is FindingLevel.FINE
+    [finding] = checked(
+        base=str(tmp_path), tool_call_parser="hermes", chat_template="/other.jinja", reasoning_parser=""
+    )
+    assert finding.verdict is FindingLevel.FINE
 
 
 @pytest.mark.parametrize("parser", ["hermes", "qwen3_json"])
@@ -124,9 +128,14 @@ def test_two_names_of_one_parser_are_the_same(parser: str, tmp_path: Path) -> No
 def test_a_family_that_vllm_serves_and_hone_does_not_know_is_a_note(tmp_path: Path) -> None:
     write_model(tmp_path)
     write_config(tmp_path, model_type="olmo2", architectures=["Olmo2ForCausalLM"])
-    [finding] = checked(base=str(tmp_path))
+    *parsers, finding = checked(base=str(tmp_path))
     assert finding.verdict is FindingLevel.NOTE
     assert "family 'olmo2', which Hone does not know" in finding.found
+    assert [one.found for one in parsers] == [
+        f"engine.{kind}_parser is auto, and the base '{tmp_path}' gets none: it has no chat template."
+        for kind in ("tool_call", "reasoning")
+    ]
+    assert len(checked(base=str(tmp_path), tool_call_parser="", reasoning_parser="")) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_base_s_fingerprint_has_the_factors_that_the_engine_takes(tmp_path: Pa
 
 def test_flags_that_exact_tokens_and_swaps_need() -> None:
     command = engine_command(
-        EngineSettings(base="org/model", max_loras=3, max_lora_rank=16),
+        EngineSettings(base="org/model", max_loras=3, max_lora_rank=16, tool_call_parser="hermes"),
         key="k",
         served_names=["helpdesk"],
         device="cuda",

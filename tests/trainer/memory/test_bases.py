@@ -71,19 +71,6 @@ def test_a_hub_that_does_not_answer_is_waited_for_no_longer_than_the_limit(monke
         find_base("nobody/nothing")
 
 
-def test_only_the_configuration_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fetched = []
-
-    def download(hub_id: str, name: str, **_: Any) -> str:
-        fetched.append((hub_id, name))
-        (tmp_path / name).write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 2}))
-        return str(tmp_path / name)
-
-    monkeypatch.setattr(bases, "hf_hub_download", download)
-    assert find_base("somebody/something").family == "llama"
-    assert fetched == [("somebody/something", "config.json")]
-
-
 def test_the_hubs_refusal_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> str:
         raise OSError("401 Client Error: the repository is gated")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.gpu_step import _QWEN, BASES, RESULTS, SETTINGS
+from proxy.settings.hone import HoneSettings
 from recorder.models.base_model import ModelProfile, read_base_model
 from recorder.models.shipped_configs import SHIPPED
 from trainer.errors import DoesNotFit, PlanInvalid, UnsupportedModel
+from trainer.memory import needs, start
 from trainer.memory import plan as plans
-from trainer.memory import start
 from trainer.memory.cards import CARDS, Card, find_card
-from trainer.memory.plan import CONTEXT_BYTES, GIB, RESERVED, UTILISATION, EngineFacts, Plan, make_plan
-from trainer.memory.step_memory import measure_step
+from trainer.memory.needs import CONTEXT_BYTES, GIB, RESERVED, EngineFacts
+from trainer.memory.plan import UTILISATION, Plan, make_plan
+from trainer.memory.step_memory import StepMemory, measure_step
 from trainer.settings import TrainerSettings
 
 FACTS = EngineFacts()
@@ -54,6 +59,7 @@ def test_the_settings_of_one_card_leave_the_trainer_what_it_needs(tiny: ModelPro
     assert values["engine.kv_cache_bytes"] + made.chosen.engine.fixed <= 12 * GIB * share
     assert values["trainer.token_budget"] == 16_384
     assert values["trainer.gradient_checkpointing"] == "auto"
+    assert values["trainer.offload_inputs"] == "auto"
 
 
 def test_what_fits_only_with_shorter_rows_is_refused_with_the_budget_that_does(tiny: ModelProfile) -> None:
@@ -67,9 +73,6 @@ def test_what_fits_only_with_shorter_rows_is_refused_with_the_budget_that_does(t
     assert not planned(tiny, gib, tokens=budget + 4096).fits
     assert word in large.sentence
     assert large.as_json()["settings"] == {}
-    must = make_plan(tiny, Card(f"{gib} GiB", gib), TrainerSettings(), FACTS, row_tokens=65_000)
-    assert not must.fits
-    assert not any("token_budget" in one for one in must.nearest)
 
 
 def test_kept_activations_are_the_first_thing_to_change(tiny: ModelProfile) -> None:
@@ -85,7 +88,30 @@ def test_two_cards_hold_what_one_does_not(tiny: ModelProfile) -> None:
     assert any(f"two cards of {gib:g} GiB" in word for word in one.nearest)
     values = two.setting_values(two.chosen)
     assert values["engine.env.CUDA_VISIBLE_DEVICES"] == "1"
-    assert "engine.gpu_memory_utilization" not in values
+    assert values["engine.gpu_memory_utilization"] == plans.VLLM_SHARE
+    assert values["engine.kv_cache_bytes"] + two.chosen.engine.fixed <= plans.VLLM_SHARE * gib * GIB
+
+
+@pytest.mark.parametrize(("gib", "cards", "tokens"), [(8.0, 1, 4096), (12.0, 1, 16_384), (8.0, 2, 16_384)])
+def test_the_printed_settings_are_a_hone_toml_with_which_it_fits_again(
+    gib: float, cards: int, tokens: int, tiny: ModelProfile
+) -> None:
+    made = planned(tiny, gib, cards=cards, tokens=tokens)
+    assert made.fits
+    for one in filter(None, (made.shared, made.apart)):
+        if not one.fits:
+            continue
+        values = made.setting_values(one)
+        written = "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+        settings = HoneSettings.model_validate(tomllib.loads(written))
+        assert settings.engine.kv_cache_bytes == values["engine.kv_cache_bytes"]
+        facts = EngineFacts(max_model_len=settings.engine.max_model_len)
+        again = make_plan(tiny, Card(f"{gib:g} GiB", gib), settings.trainer, facts, cards=cards)
+        assert again.fits
+        same = again.apart if one is made.apart else again.shared
+        assert same is not None
+        values.pop("engine.max_model_len", None)  # with it, the whole context fits into the cache
+        assert again.setting_values(same) == values
 
 
 def test_an_engine_elsewhere_takes_nothing_of_the_card(tiny: ModelProfile) -> None:
@@ -126,9 +152,17 @@ def test_quantised_weights_cannot_be_trained(tiny: ModelProfile) -> None:
         planned(replace(tiny, quantization="awq"), 24)
 
 
-def test_an_8b_on_24_gib_is_refused_with_a_smaller_one_and_a_larger_card() -> None:
+def test_an_8b_on_24_gib_is_refused_with_a_smaller_one_and_a_larger_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def count(config: Mapping[str, Any], settings: TrainerSettings, tokens: int) -> StepMemory:
+        measured.append((config["hidden_size"], tokens))
+        return measure_step(config, settings, tokens)
+
+    monkeypatch.setattr(needs, "measure_step", count)
     profile = read_base_model(SHIPPED / "Qwen3-8B", name="Qwen3-8B", needs_weights=False)
     made = make_plan(profile, find_card("24"), TrainerSettings(), FACTS)
+    assert measured == [(4096, 16_384), (2048, 16_384)]  # weights alone are too large: no shorter pass is measured
     assert not made.fits
     assert made.sentence.startswith("Qwen3-8B does not fit on one card of 24 GiB: the trainer needs 38.")
     assert any(word.startswith("Qwen3-") for word in made.nearest)
