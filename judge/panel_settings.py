@@ -29,7 +29,7 @@ Combine = Literal["mean", "median"]
 class SubscoreSettings(BaseModel):
     """One sub-score: a table of `[[judge.subscores]]`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     name: str
     """Its name in prompts and on pages. It is stored as `ruler.NAME`."""
@@ -61,7 +61,7 @@ def refuse_reaching_base(model: str, api_base: str | None, api_key: SecretStr | 
 class ReachedSettings(BaseModel):
     """A judge beside `judge.model`, and how to reach it."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     model: str = Field(min_length=1)
     """The judge's LiteLLM name; or `base`, as in `judge.model`."""

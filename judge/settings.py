@@ -66,7 +66,7 @@ Missing = Literal["exclude", "drop_part", "hold"]
 class RewardSettings(BaseModel):
     """One part of the reward: a table of `[[judge.rewards]]`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["ruler", "function", "feedback", "rule", "rubric"]
     """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users sent through the API.
@@ -163,7 +163,7 @@ def _named_after(function: str) -> str:
 class FeedbackSettings(BaseModel):
     """How long the judge waits for feedback."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     wait_s: float = Field(0.0, ge=0)
     """After a group's last trajectory ended, the judge waits this long for feedback before it scores the group."""
@@ -196,7 +196,7 @@ Rewards = Annotated[list[RewardSettings], AfterValidator(_distinct)]
 class RecipeSettings(BaseModel):
     """A judge recipe: `[judge.recipes.NAME]`. What it does not set is taken from the top of [judge]."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     rewards: Rewards | None = None
     """The parts of the reward, instead of `judge.rewards`."""
@@ -209,7 +209,7 @@ class RecipeSettings(BaseModel):
 class JudgeSettings(BaseModel):
     """How groups are judged and scored."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     model: str = ""
     """The judge's LiteLLM name (`openai/gpt-5-mini`, `anthropic/claude-…`). `base`: version 0 of the group's alias

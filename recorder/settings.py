@@ -7,13 +7,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from recorder.base.hours import parse_hours
-from recorder.base.patterns import parse_pattern
 
 
 class RecorderSettings(BaseModel):
     """The store, and when trajectories and groups end."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     url: str | None = None
     """SQLAlchemy URL of the store. Default: a SQLite file `hone.db` in the data folder."""
@@ -69,6 +68,8 @@ class RecorderSettings(BaseModel):
     @field_validator("redact")
     @classmethod
     def _readable(cls, entries: list[str]) -> list[str]:
+        from recorder.base.patterns import parse_pattern  # here: to compile all patterns takes 5 ms
+
         for entry in entries:
             parse_pattern(entry)
         return entries
@@ -77,7 +78,7 @@ class RecorderSettings(BaseModel):
 class LearnSettings(BaseModel):
     """Limits on what the judge and the learner do on their own. Campaigns ignore them."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     steps_per_hour: int | None = Field(None, ge=1)
     """Most training steps of an alias in any hour. Default: no limit."""

@@ -341,11 +341,7 @@ OF_SERVERS = (
     ids=" ".join,
 )
 def test_what_reads_the_store_starts_light(arguments: list[str], tmp_path: Path) -> None:
-    filled = "import asyncio\nfrom pathlib import Path\nfrom recorder.settings import RecorderSettings\n"
-    filled += "from recorder.store.bootstrap import open_store\n"
-    filled += "async def main():\n    store = await open_store(Path('.hone'), RecorderSettings(), migrate=True)\n"
-    filled += "    await store.close()\nasyncio.run(main())\nprint()\nprint('filled')"
-    assert _last_line(filled, tmp_path) == "filled"
+    _fill_store(tmp_path)
     code = (
         "import sys\n"
         "opened = []\n"
@@ -355,6 +351,37 @@ def test_what_reads_the_store_starts_light(arguments: list[str], tmp_path: Path)
         f"print(opened + [m for m in {OF_SERVERS!r} if m in sys.modules])"
     )
     assert _last_line(code, tmp_path) == "[]"
+
+
+QUICK = ROOT / "tests" / "quick_start"  # for each command that must be quick, the modules that it may import
+
+
+@pytest.mark.parametrize("command", ["help", "status"])
+def test_a_quick_command_imports_no_further_module(command: str, tmp_path: Path) -> None:
+    """Every module costs some milliseconds at each start: think twice before you add one to a list."""
+    _fill_store(tmp_path)
+    code = (
+        "import sys\n"
+        "before = {*sys.modules}\n"
+        "from proxy.cli import cli\n"
+        f"cli({['--help' if command == 'help' else command]!r}, prog_name='hone', standalone_mode=False)\n"
+        "print(*{m for m in sys.modules if m not in before})"
+    )
+    imported = _last_line(code, tmp_path).split()
+    listed = (QUICK / f"{command}.txt").read_text("utf-8").split()
+    assert listed == sorted(listed)
+    ours = {name for name in imported if name.partition(".")[0] in house.PACKAGES}
+    assert sorted(ours) == [name for name in listed if name.partition(".")[0] in house.PACKAGES]
+    others = {name.partition(".")[0] for name in imported} - {*house.PACKAGES, *sys.stdlib_module_names}
+    assert {name for name in others if not name.startswith("_")} <= {*listed}
+
+
+def _fill_store(folder: Path) -> None:
+    filled = "import asyncio\nfrom pathlib import Path\nfrom recorder.settings import RecorderSettings\n"
+    filled += "from recorder.store.bootstrap import open_store\n"
+    filled += "async def main():\n    store = await open_store(Path('.hone'), RecorderSettings(), migrate=True)\n"
+    filled += "    await store.close()\nasyncio.run(main())\nprint()\nprint('filled')"
+    assert _last_line(filled, folder) == "filled"
 
 
 @pytest.mark.parametrize("package", house.PACKAGES)

@@ -21,7 +21,7 @@ RuleName = Literal[
 class HealthSettings(BaseModel):
     """One health rule by its name: `[campaign.health] length_drift = {at = 3, then = "pause"}` (docs/health.md)."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     at: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Threshold at which the rule raises an alarm, in the rule's unit. Default: the rule's own."""
@@ -38,7 +38,7 @@ _ROUNDING = 1e-6  # shares are written in decimals: as floats, 0.7 + 0.2 + 0.1 i
 class BeatSettings(BaseModel):
     """A baseline that the trained model must beat before its target counts."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     baseline: str = BASE
     """The baseline: `base`, or the name of a model of `[[proxy.models]]`."""
@@ -50,7 +50,7 @@ class BeatSettings(BaseModel):
 class GoalSettings(BaseModel):
     """A bound on a mean over a validation's attempts, beside the target: a table of `[[campaign.goals]]`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     metric: str = Field(pattern=r"^(turns|tokens|seconds|part\.[A-Za-z0-9_-]{1,64})$")
     """A mean over attempts: `turns` (the model's answers), `tokens` (sampled), `seconds`, or `part.NAME` (a part of the
@@ -70,7 +70,7 @@ class GoalSettings(BaseModel):
 class CampaignSettings(BaseModel):
     """Training over scenarios that Hone runs itself (`hone train`)."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     preset: Literal["rlvr"] | None = None
     """The preset whose values are the defaults of this and other sections (docs/rlvr.md)."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class TrainerSettings(BaseModel):
     """How scored groups become versions."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     base: str | None = None
     """Folder or hub id of the base model. Default: the engine's base."""

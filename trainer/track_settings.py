@@ -16,7 +16,7 @@ TrackerName = Literal["wandb", "tensorboard", "mlflow"]  # each is also the name
 class TrackSettings(BaseModel):
     """Where `hone train` and `hone learn` send their figures (docs/metrics.md lists them)."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     wandb_project: str | None = None
     """Weights & Biases: the project. The key comes from `wandb login` or WANDB_API_KEY."""

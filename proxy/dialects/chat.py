@@ -154,7 +154,8 @@ class ParsedChatRequest(ParsedRequest):
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """Return the body for the engine."""
         fields = {**self._request_fields, **self.replaced}
-        return engine_fields.dump_body(build_engine_body(fields, engine_model, self._rules, prompt_ids))
+        body = build_engine_body(fields, engine_model, self._rules, prompt_ids)
+        return engine_fields.dump_body(body, self.request.size_bytes)
 
 
 def recorded_request(

@@ -116,7 +116,7 @@ class CompletionsReader(ParsedRequest):
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}
         engine_fields.request_usage(body)
-        return engine_fields.dump_body(body)
+        return engine_fields.dump_body(body, self.request.size_bytes)
 
     def answer(self) -> CompletionsAnswer:
         """Return an empty answer."""

@@ -22,6 +22,7 @@ from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values
 from recorder.messages.calls import SamplingParameters
+from recorder.messages.long_texts import LONG_CHARS, dump_long_texts
 
 AROUND: Final = 32  # further levels that may surround a body
 SHALLOW: Final = 200  # number of brackets below which nothing is nested too deeply
@@ -190,10 +191,13 @@ def _load_mended(body: bytes) -> object | None:
     return mended
 
 
-def dump_body(body: Body) -> bytes:
-    """Return an encoded body for the engine. Raises BadRequest for a body that is nested too deeply."""
+def dump_body(body: Body, size_bytes: int = 0) -> bytes:
+    """Return an encoded body for the engine. Raises BadRequest for a body that is nested too deeply.
+
+    `size_bytes`: of the client's body; a large one is encoded so that other threads run meanwhile.
+    """
     try:
-        return orjson.dumps(body)
+        return dump_long_texts(body) if size_bytes > LONG_CHARS else orjson.dumps(body)
     except orjson.JSONEncodeError as e:
         raise too_deep_error() from e
 

@@ -25,7 +25,7 @@ from proxy.engine.context_lengths import ContextLengths
 from proxy.errors import CallerError, EngineRefused, Unavailable
 from proxy.http.asgi import Message, Receive, Send, respond
 from proxy.responses_api.stored_responses import StoredResponses
-from proxy.serving.body_reading import read_beside_loop
+from proxy.serving.body_reading import work_beside_loop
 from proxy.serving.calls import CallHandler
 from proxy.serving.model_requests import ModelRequester
 from proxy.serving.running_call import RunningCall, ServingParts
@@ -145,14 +145,15 @@ class ResponseCalls(CallHandler):
         self._background = background
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> CallReader:
-        reading = await read_beside_loop(len(body), lambda: self._responses.read(body, headers, self._rules))
+        reading = await work_beside_loop(len(body), lambda: self._responses.read(body, headers, self._rules))
         if reading.refers_to:
             try:
                 await self._recorder.require_caught_up()  # the earlier response may wait to be recorded
                 earlier = await self._history.earlier(reading.refers_to, reading.previous, caller.access)
             except StoreError as e:
                 raise Unavailable(f"the earlier response cannot be read now: {e}") from e
-            await read_beside_loop(len(body), lambda: reading.resolve(earlier))
+            size_bytes = len(body) + sum(one.size_bytes for one in earlier.values())
+            await work_beside_loop(size_bytes, lambda: reading.resolve(earlier))
         return reading
 
     async def _run(self, call: RunningCall, receive: Receive, send: Send) -> None:

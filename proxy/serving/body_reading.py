@@ -1,6 +1,6 @@
-"""Reading request bodies: with the limits of the settings, and large ones in threads.
+"""Reading and writing request bodies: with the limits of the settings, and large ones in threads.
 
-Owns: which bodies are read in a thread, and how many at once. Refuses: the limits themselves
+Owns: which bodies are read or written in a thread, and how many at once. Refuses: the limits themselves
 (`proxy.dialects.engine_fields`), and receiving bodies (`proxy.http.asgi`).
 
 The limits bound how long the parser holds the interpreter. Everything else about a body is Python, which lets the event
@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from proxy.dialects.base import DialectRules
 from proxy.settings.sections import ProxySettings
+from recorder.messages.calls import RecordedRequest
 
 T = TypeVar("T")
 
@@ -35,8 +36,15 @@ def dialect_rules(settings: ProxySettings) -> DialectRules:
     )
 
 
-async def read_beside_loop(size_bytes: int, read: Callable[[], T]) -> T:
-    """Return or raise what `read` does about a body of this size; a large one is read in a thread."""
+async def work_beside_loop(size_bytes: int, work: Callable[[], T]) -> T:
+    """Return or raise what `work` does with a body of this size; a large one is read or written in a thread."""
     if size_bytes <= _AT_ONCE_BYTES:
-        return read()
-    return await asyncio.get_running_loop().run_in_executor(_threads, read)
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_threads, work)
+
+
+async def write_beside_loop(request: RecordedRequest, write: Callable[[], bytes]) -> bytes:
+    """Return the body that `write` returns for a request; that of a large one is written in a thread."""
+    if not request.is_large:
+        return write()
+    return await asyncio.get_running_loop().run_in_executor(_threads, write)

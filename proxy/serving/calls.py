@@ -34,7 +34,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import DisconnectWatch, RawHeaders, Receive, Scope, Send, read_body, respond
-from proxy.serving.body_reading import dialect_rules, read_beside_loop
+from proxy.serving.body_reading import dialect_rules, work_beside_loop
 from proxy.serving.model_requests import ModelRequester, no_engine_error, unknown_model_error
 from proxy.serving.running_call import DeferredAttribution, RunningCall, ServingParts
 from proxy.versions.routing import Target
@@ -101,7 +101,7 @@ class CallHandler:
         return RunningCall(caller, stated, reading, target, reading.answer(), hints, provider, client, waited_s)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> CallReader:
-        return await read_beside_loop(len(body), lambda: self._dialect.read(body, headers, self._rules))
+        return await work_beside_loop(len(body), lambda: self._dialect.read(body, headers, self._rules))
 
     def _target(self, model: str, caller: Caller) -> Target:
         try:

@@ -33,6 +33,7 @@ from proxy.errors import (
 from proxy.http import sse
 from proxy.http.asgi import Send, begin_stream
 from proxy.http.sse import KeepAliveStream
+from proxy.serving.body_reading import write_beside_loop
 from proxy.serving.continuity import without_ids
 from proxy.serving.running_call import RunningCall, ServingParts
 from proxy.versions.routing import Route, ServiceRouter
@@ -207,7 +208,8 @@ class ModelRequester:
                 await self._take(call, reply, send)
 
     async def _send(self, call: RunningCall, route: Route, ids: Sequence[int] | None) -> EngineReply:
-        body = call.reading.engine_body(route.engine_model, ids)
+        reading = call.reading
+        body = await write_beside_loop(reading.request, lambda: reading.engine_body(route.engine_model, ids))
         return await self._client.send(route.replica_url, self._engine_path, body, key=route.engine_key)
 
     async def _prompt_ids(self, call: RunningCall, route: Route) -> Sequence[int] | None:
@@ -222,9 +224,11 @@ class ModelRequester:
         provider = call.provider
         assert provider is not None
         call.provided = provider.meta()
-        call.reading.undo_changes()
+        reading = call.reading
+        reading.undo_changes()
+        body = await write_beside_loop(reading.request, lambda: reading.engine_body(provider.model))
         try:
-            reply = await provider.send(call.reading.engine_body(provider.model), call.reading.request)
+            reply = await provider.send(body, reading.request)
         except CallerError as e:
             call.http_status = e.status
             if call.fell_back is None:

@@ -35,7 +35,7 @@ from proxy.errors import (
 )
 from proxy.http.asgi import App, DisconnectWatch, Receive, Scope, Send, begin_stream, read_body
 from proxy.http.shutdown import Shutdown, ShuttingDown
-from proxy.serving.body_reading import dialect_rules, read_beside_loop
+from proxy.serving.body_reading import dialect_rules, work_beside_loop
 from proxy.serving.model_requests import engine_refusal, unknown_model_error
 from proxy.settings.sections import ProxySettings
 from proxy.versions.routing import Route, ServiceRouter, Target
@@ -118,10 +118,10 @@ class ModelRoutes:
             raise WrongMethod(f"{method} {path} is not served: use {PASSED.get(path, 'POST')}.")
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        fields = await self._read(scope, receive, path)
+        fields, size_bytes = await self._read(scope, receive, path)
         target = self._target(fields, scope["hone.caller"])
         route = self.versions.route(target.alias, None, target.version)
-        body = engine_fields.dump_body(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
+        body = await self._engine_body(fields, route, size_bytes) if scope["method"] == "POST" else None
         with self.versions.hold(route):
             async with DisconnectWatch(receive, self.stop):
                 reply = await self.client.send(
@@ -132,11 +132,17 @@ class ModelRoutes:
         if answer is not None:
             await send_json(send, answer)
 
-    async def _read(self, scope: Scope, receive: Receive, path: str) -> dict[str, Any]:
+    async def _read(self, scope: Scope, receive: Receive, path: str) -> tuple[dict[str, Any], int]:
+        """The fields of the request, and the size of its body in bytes."""
         if scope["method"] != "POST":
-            return {}
+            return {}, 0
         body = await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes)
-        return await read_beside_loop(len(body), lambda: self._checked(body, path))
+        return await work_beside_loop(len(body), lambda: self._checked(body, path)), len(body)
+
+    @staticmethod
+    async def _engine_body(fields: dict[str, Any], route: Route, size_bytes: int) -> bytes:
+        body = fields | {"model": route.engine_model}
+        return await work_beside_loop(size_bytes, lambda: engine_fields.dump_body(body, size_bytes))
 
     def _checked(self, body: bytes, path: str) -> dict[str, Any]:
         rules = dialect_rules(self.settings)

@@ -31,10 +31,11 @@ from proxy.http.asgi import (
     read_body,
     respond,
 )
-from proxy.serving.body_reading import dialect_rules, read_beside_loop
+from proxy.serving.body_reading import dialect_rules, work_beside_loop
 from proxy.settings.sections import ProxySettings
 
 MAX_PROMPTS: Final = 1024  # the engine's own limit (VLLM_MAX_COMPLETION_PROMPTS)
+_STARTED_AT_ONCE: Final = 8  # calls: 4 ms until each waits for its engine
 MAX_LISTED: Final = 32  # most calls with their ids in an answer's headers: clients read some 64 KB of them at most
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 Body = dict[str, Any]
@@ -53,7 +54,7 @@ class PromptLists:
         """Serve a request; one with a single prompt is passed on unchanged."""
         try:
             body = await read_body(scope["hone.headers"], receive, self._max_body_bytes)
-            bodies = await read_beside_loop(len(body), lambda: _split_body(body, self._rules, self._max_body_bytes))
+            bodies = await work_beside_loop(len(body), lambda: _split_body(body, self._rules, self._max_body_bytes))
         except CallerError as e:
             await send_error(send, self._path, e)
         except ClientDisconnected:
@@ -74,6 +75,8 @@ class PromptLists:
             async with asyncio.TaskGroup() as tasks:
                 for at, body in enumerate(bodies):
                     tasks.create_task(self._one(scope, _BodyReplay(orjson.dumps(body), left), together.sender(at)))
+                    if at % _STARTED_AT_ONCE == _STARTED_AT_ONCE - 1:
+                        await asyncio.sleep(0)  # others are served meanwhile
         finally:
             left.stop()
         await together.end()

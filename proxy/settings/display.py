@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
+from proxy.settings.descriptions import field_descriptions
 from proxy.settings.hone import ENV_PREFIX, NESTED
 from recorder.base.urls import SECRET_NAMES, mask_parameters
 
@@ -35,23 +36,27 @@ def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
 
 def list_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every setting of a model as (dotted key, value), depth first in the order of declaration."""
-    yield from ((key, value) for key, value, _ in describe_leaves(model, prefix))
+    yield from ((key, value) for key, value, _, _ in _leaves(model, prefix))
 
 
 def describe_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Every setting of a model as (dotted key, value, description on one line)."""
-    for name, field in type(model).model_fields.items():
-        yield from _leaves_of(getattr(model, name), prefix + name, " ".join((field.description or "").split()))
+    for key, value, owner, name in _leaves(model, prefix):
+        yield key, value, " ".join(field_descriptions(owner).get(name, "").split())
 
 
-def _leaves_of(value: Any, key: str, what: str) -> Iterator[tuple[str, Any, str]]:
-    if isinstance(value, BaseModel):
-        yield from describe_leaves(value, key + ".")
-    elif isinstance(value, dict) and value and all(isinstance(v, BaseModel) for v in value.values()):
-        for name, item in value.items():
-            yield from describe_leaves(item, f"{key}.{name}.")
-    else:
-        yield key, value, what
+def _leaves(model: BaseModel, prefix: str) -> Iterator[tuple[str, Any, type[BaseModel], str]]:
+    """Every setting, with the model that declares it and its name there."""
+    owner = type(model)
+    for name in owner.model_fields:
+        value, key = getattr(model, name), prefix + name
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, key + ".")
+        elif isinstance(value, dict) and value and all(isinstance(v, BaseModel) for v in value.values()):
+            for inner, item in value.items():
+                yield from _leaves(item, f"{key}.{inner}.")
+        else:
+            yield key, value, owner, name
 
 
 def display_value(key: str, value: Any) -> Any:

@@ -27,9 +27,7 @@ NESTED = "__"
 class HoneSettings(BaseSettings):
     """All settings. Build it with `load_settings`."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", use_attribute_docstrings=True, env_prefix=ENV_PREFIX, env_nested_delimiter=NESTED
-    )
+    model_config = SettingsConfigDict(extra="forbid", env_prefix=ENV_PREFIX, env_nested_delimiter=NESTED)
 
     project: str = "default"
     """The project of the aliases, keys and trajectories that this program works with."""

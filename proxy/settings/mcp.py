@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]|_(?!_)){0,31}(?<!_)")
 class McpServerSettings(BaseModel):
     """One MCP server: a URL (streamable HTTP), or a command that speaks on its standard input and output."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     url: str | None = None
     """Address of the server, for example `http://127.0.0.1:9000/mcp`, without a login: use `token` or `headers`."""

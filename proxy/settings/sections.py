@@ -36,7 +36,7 @@ _NEUTRAL = {
 class ModelSettings(BaseModel):
     """A model of another provider, reached through LiteLLM: a table of `[[proxy.models]]`. Recorded as text."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     name: str = Field(pattern=MODEL_NAME)
     """The name that agents ask for."""
@@ -69,7 +69,7 @@ class ModelSettings(BaseModel):
 class ProxySettings(BaseModel):
     """How the HTTP server listens, what it accepts, and how long it waits."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     host: str = "127.0.0.1"
     """Address to listen on. Any other than loopback needs at least one key (`hone keys create`)."""
@@ -176,7 +176,7 @@ class ProxySettings(BaseModel):
 class EngineSettings(BaseModel):
     """Which vLLM serves the base model: one that Hone starts, or engines that are running already."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     base: str | None = None
     """The base model: a folder or a Hugging Face id. Hone starts an engine for it unless `urls` is set."""
@@ -266,7 +266,7 @@ def base_name(engine: EngineSettings) -> str | None:
 class SamplingOverride(BaseModel):
     """Sampling values for the engine, instead of a client's. Values that are not set stay the client's."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     temperature: float | None = Field(None, le=2)
     """At least 0.1: a call below it is not trained on."""
@@ -307,7 +307,7 @@ class SamplingOverride(BaseModel):
 class SamplingSettings(BaseModel):
     """How calls of an alias are sampled: `[aliases.<name>.sampling]`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     override: SamplingOverride = SamplingOverride()
     """Sampling values for calls with purpose `train`, instead of the client's: with `{temperature = 0.7, top_p = 1}`,
@@ -321,7 +321,7 @@ Promote = Literal["auto", "gate", "canary", "manual"]
 class GateSettings(BaseModel):
     """What a new version of an alias must pass before users get it: `[aliases.<name>.gate]`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     timeout_s: float = Field(600.0, gt=0)
     """How long the gate waits for a version's answers. Later answers do not count, and the version's row reports that
@@ -372,7 +372,7 @@ class ShadowSettings(BaseModel):
     answers, and no tool runs.
     """
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     share: float = Field(0.0, ge=0, le=1)
     """Share of live trajectories in which one call gets shadow answers, after the trajectory ended. 0: none."""
@@ -389,7 +389,7 @@ class ShadowSettings(BaseModel):
 class AliasSettings(BaseModel):
     """A model name that agents ask for, and how its new versions come into service."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     base_model: str | None = None
     """The engine's name of the base model. Default: `engine.name`."""

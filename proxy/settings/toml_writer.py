@@ -17,6 +17,7 @@ from typing import Final, get_origin
 from pydantic import BaseModel
 
 from proxy.errors import ConfigError
+from proxy.settings.descriptions import field_descriptions
 from proxy.settings.hone import HoneSettings
 from proxy.settings.loader import inner_model
 
@@ -58,7 +59,8 @@ def describe_setting(path: Sequence[str]) -> str:
         field = model.model_fields.get(name) if model is not None else None
         if field is None:
             raise ConfigError(f"{'.'.join(path)!r} is not a setting.")
-        model, description = inner_model(field.annotation), field.description or ""
+        assert model is not None
+        model, description = inner_model(field.annotation), field_descriptions(model).get(name, "")
         if get_origin(field.annotation) is dict and next(names, None) is not None and model is None:
             return ""  # a table of the user's own, such as the engine's variables
     return " ".join(description.split())

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from recorder.processes import file_modes
 
 RUN_FILE = "run.json"
@@ -67,6 +65,8 @@ def _read(data: Path) -> dict[str, Any] | None:
 
 def _lives(content: Mapping[str, Any]) -> bool:
     """Whether the writer still runs. A process with the same pid that started later is another one."""
+    import psutil  # here: without a file it is not needed, and `hone status` must be quick
+
     try:
         return bool(psutil.Process(content["pids"]["up"]).create_time() <= content["written_at"] + CLOCKS_DIFFER_S)
     except (psutil.NoSuchProcess, ValueError, OverflowError):

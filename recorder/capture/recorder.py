@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
 
+from recorder.base.beside_loop import run_beside_loop
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
 from recorder.capture import rows
@@ -42,12 +41,6 @@ from recorder.store.wal_checkpoint import Checkpointer
 from recorder.store.write_backends import WriteBackend, choose_backend
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-# A request above either is hashed and prepared in a thread: below, that takes 50 ms at most.
-_LARGE_BYTES: Final = 1 << 17
-_LARGE_MESSAGES: Final = 2000
-_threads = ThreadPoolExecutor(2, thread_name_prefix="recorder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +152,20 @@ class Recorder:
         key = await self._key(project_id)
         await self.redaction.prepare(request)
         redacted = self.redaction.request(request)
+        implicit_key, continued_key = await run_beside_loop(
+            lambda: tuple(
+                self._implicit_key(key, alias_id, address, redacted, continued=continued) for continued in (False, True)
+            ),
+            large=request.is_large,
+        )
         place = RequestedTrajectory(
             trajectory_id=new_id("traj"),
             project_id=project_id,
             alias_id=alias_id,
             address_group=address.group or "",
             external_id=address.trajectory,
-            implicit_key=self._implicit_key(key, alias_id, address, redacted),
-            continued_key=self._implicit_key(key, alias_id, address, redacted, continued=True),
+            implicit_key=implicit_key,
+            continued_key=continued_key,
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
@@ -226,9 +225,9 @@ class Recorder:
         """Redact and hash a request, so that the other methods need little time for it. Raises StoreUnavailable."""
         await self.redaction.prepare(request)
         messages = self.redaction.messages(request.messages)
-        if _is_large(request):
+        if request.is_large:
             key = self._keys.get(project_id) or await self._key(project_id)
-            chain = await _beside_loop(request, lambda: content_hashes.chain_node_ids(key, messages))
+            chain = await run_beside_loop(lambda: content_hashes.chain_node_ids(key, messages))
             self._memory.keep_chain(key, messages, chain)
 
     # --- calls
@@ -350,7 +349,7 @@ class Recorder:
             continued = fresh.continues is not None
             return prepared, self._implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
 
-        prepared, implicit = await _beside_loop(turn.request, prepare)
+        prepared, implicit = await run_beside_loop(prepare, large=turn.request.is_large)
         place = None
         if fresh is not None and prepared.trajectory.id in self._memory.unwritten:  # not written meanwhile
             place = batches.requested_trajectory_of(prepared, implicit, fresh.continues)
@@ -407,14 +406,3 @@ async def _unless_stale(done: asyncio.Future[None]) -> bool:
     except StalePreparation:
         return False
     return True
-
-
-async def _beside_loop(request: RecordedRequest, work: Callable[[], T]) -> T:
-    """Return what `work` returns about a request; about a large one it works in a thread. Raises what `work` raises."""
-    if not _is_large(request):
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_threads, work)
-
-
-def _is_large(request: RecordedRequest) -> bool:
-    return request.size_bytes > _LARGE_BYTES or len(request.messages) > _LARGE_MESSAGES

@@ -14,7 +14,8 @@ from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajec
 from recorder.capture.cache_updates import KEPT_ATTEMPTS, remember_ref
 from recorder.capture.lookups import client_sessions, recorded_calls
 from recorder.capture.lookups.client_sessions import SessionCall
-from recorder.capture.lookups.recorded_calls import IssuedId, SimilarConversation
+from recorder.capture.lookups.recorded_calls import IssuedId
+from recorder.capture.lookups.similar_conversations import find_similar
 from recorder.capture.open_calls import OpenCalls
 from recorder.capture.trajectories import require_owner
 from recorder.ids import new_id
@@ -28,8 +29,7 @@ from recorder.messages.calls import (
     RecordedRequest,
     TrajectoryRef,
 )
-from recorder.messages.exchanges import Fit, prior_turns
-from recorder.messages.lineage import ConversationAnswer, has_answer, masked_system
+from recorder.messages.lineage import ConversationAnswer, has_answer
 from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, TrajectoryState
 from recorder.store.write_backends import WriteBackend
@@ -133,21 +133,8 @@ class TrajectoryResolver:
         if not self._finds_similar or not has_answer(messages):
             return NOTHING_FOUND
         messages, key = self._redaction.messages(messages), await self._key_of(project_id)
-        asked = prior_turns(key, messages)
-        if asked is None:
-            return NOTHING_FOUND
-        alike = await self._backend.read(lambda ex: recorded_calls.find_similar(ex, project_id, key, asked, access))
-        return await self._by_similar(alike, messages, access)
-
-    async def _by_similar(
-        self, alike: Sequence[SimilarConversation], messages: Sequence[Message], access: KeyAccess
-    ) -> Resolution:
-        alike = [one for one in alike if one.fit is Fit.WHOLE] or alike
-        if len({one.match.trajectory_id for one in alike if one.match.open}) > 1:
-            system = masked_system(messages)
-            alike = [one for one in alike if masked_system(one.messages) == system] or alike
         claimed = self._memory.claimed
-        matches = [one.match for one in alike]
+        matches = [one.match for one in await find_similar(self._backend, project_id, key, messages, access)]
         decision = lineage.decide_parent(
             replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in matches
         )

@@ -27,6 +27,7 @@ from recorder.messages.calls import (
     SampledChoice,
     TrajectoryRef,
 )
+from recorder.messages.long_texts import dump_long_texts, has_long_content
 from recorder.messages.plain_text import parse_tool_requests
 from recorder.messages.tool_results import shown_results
 from recorder.messages.trainability import untrainable_reason
@@ -81,7 +82,7 @@ class PreparedCall:
 def json_text(value: object) -> str:
     """Return `value` as JSON, with its order of keys."""
     try:
-        return orjson.dumps(value).decode()
+        return (dump_long_texts(value) if has_long_content(value) else orjson.dumps(value)).decode()
     except TypeError:  # integers beyond 64 bits, lone surrogates
         return json.dumps(value, separators=(",", ":"), default=_as_dict)
 

@@ -17,6 +17,9 @@ from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 
 Message = Mapping[str, Any]
 
+_LARGE_BYTES: Final = 1 << 17
+_LARGE_MESSAGES: Final = 500
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
@@ -148,8 +151,13 @@ class RecordedRequest:
     previous_response_id: str | None = None  # the id of Hone's answer that it continues, if it gives one
     dropped_tools: tuple[str, ...] = ()  # types of tools that it declared and that the model did not get
     dropped_items: tuple[str, ...] = ()  # types of items in its conversation that the model did not get
-    size_bytes: int = 0  # of its body, as the client sent it
+    size_bytes: int = 0  # of its body, as the client sent it, and of the conversation that it refers to
     redaction_finished: bool = True  # False: nothing of its text is known (`recorder.messages.redaction`)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether work on all its messages takes more than 10 ms, which is too long for an event loop."""
+        return self.size_bytes > _LARGE_BYTES or len(self.messages) > _LARGE_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from recorder.base.json_limits import parse_json_text
@@ -49,8 +50,7 @@ def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswe
             known.setdefault((form_without_ids(one.asked), form_without_ids(one.answer)), []).append(one)
     if not known:
         return []
-    turns = [at for at in range(len(messages) - 1, 0, -1) if messages[at].get("role") == "assistant"]
-    for at in turns[:MOST_LOOKED_AT]:
+    for at in islice(_answers(messages, first=1), MOST_LOOKED_AT):
         found = known.get((form_without_ids(messages[at - 1]), form_without_ids(messages[at])))
         if found:
             return found
@@ -147,8 +147,12 @@ def system_head(messages: Iterable[Message]) -> bytes:
 
 def masked_system(messages: Iterable[Message]) -> bytes:
     """Return the system messages of a conversation, without what varies in them: numbers, dates, ids."""
-    found = [mask_message(canonical_message(m)) for m in messages if m.get("role") in ("system", "developer")]
-    return canonical_json(found)
+    return canonical_json([mask_message(canonical_message(message)) for message in system_messages(messages)])
+
+
+def system_messages(messages: Iterable[Message]) -> list[Message]:
+    """Return the system messages of a conversation, wherever they are."""
+    return [message for message in messages if message.get("role") in ("system", "developer")]
 
 
 def asked_of_tools(answer: Message) -> Iterator[str]:
@@ -239,8 +243,7 @@ def written_ids(messages: Sequence[Message]) -> list[str]:
 
     An id that also occurs earlier, in text of users, tools or the system, may have been copied and is no evidence.
     """
-    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
-    for at in turns[:MOST_LOOKED_AT]:
+    for at in islice(_answers(messages), MOST_LOOKED_AT):
         found = dict.fromkeys(_WRITTEN_ID.findall(message_text(messages[at])[-MOST_READ_CHARS:]))
         if found:
             heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in text_parts(m)]
@@ -256,8 +259,7 @@ def has_answer(messages: Sequence[Message]) -> bool:
 
 def answer_nodes(messages: Sequence[Message], chain: Sequence[bytes], limit: int = 64) -> list[bytes]:
     """Return the nodes of a conversation's assistant messages, the last first, at most `limit`."""
-    nodes = (node for message, node in zip(messages, chain, strict=True) if message.get("role") == "assistant")
-    return list(nodes)[::-1][:limit]
+    return [chain[at] for at in islice(_answers(messages), limit)]
 
 
 def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[ConversationAnswer]:
@@ -265,9 +267,13 @@ def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[Co
 
     An earlier message that Hone sampled is no evidence if a later one is not Hone's: the history may be edited.
     """
-    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
-    kept = turns[: 2 if messages[-1].get("role") == "assistant" else 1]
+    kept = islice(_answers(messages), 2 if messages[-1].get("role") == "assistant" else 1)
     return [ConversationAnswer(chain[at], chain[at - 1] if at else None, messages[at]) for at in kept]
+
+
+def _answers(messages: Sequence[Message], first: int = 0) -> Iterator[int]:
+    """Yield the indexes of a conversation's assistant messages, the last first, down to `first`."""
+    return (at for at in range(len(messages) - 1, first - 1, -1) if messages[at].get("role") == "assistant")
 
 
 def decide_parent(matches: Iterable[Match]) -> Decision:

@@ -9,7 +9,7 @@ Each kind has its own mark, so a number never stands for an address. Masking is 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from recorder.messages.calls import Message
@@ -20,6 +20,7 @@ _MONTH = (
 )
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[ap]m\b)?"
+_PIECE_CHARS: Final = 1 << 16  # 5 ms
 _MOST_QUOTED = 2000  # characters between two quotation marks; a longer text is not a quotation
 
 # In this order, because earlier kinds contain later ones (a URL has numbers, a quotation may have anything).
@@ -49,10 +50,29 @@ _KINDS: Final = (
 
 
 def mask_text(text: str) -> str:
-    """Return a text with a mark in place of each value that may differ between similar tasks."""
+    """Return a text with a mark in place of each value that may differ between similar tasks.
+
+    A long text is masked in pieces of whole lines, since the interpreter runs nothing else while a pattern is applied.
+    """
+    return _mask_piece(text) if len(text) <= _PIECE_CHARS else "".join(map(_mask_piece, _pieces(text)))
+
+
+def _mask_piece(text: str) -> str:
     for kind, pattern in _KINDS:
         text = pattern.sub(f"<{kind}>", text)
     return text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Split a text after a line, else after a word."""
+    at = 0
+    while at < len(text):
+        end = at + _PIECE_CHARS
+        if end < len(text):
+            seam = next((seam for mark in ("\n", " ") if (seam := text.rfind(mark, at, end)) >= at), end - 1)
+            end = seam + 1
+        yield text[at:end]
+        at = end
 
 
 def mask_message(message: Message) -> dict[str, Any]:

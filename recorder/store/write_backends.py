@@ -73,8 +73,11 @@ class WriteBackend(Protocol):
         `large`: it writes so much that other tasks must run meanwhile.
         """
 
-    async def read(self, work: Callable[[Executor], R]) -> R:
-        """Call `work` on committed data and return its result. Raises StoreUnavailable."""
+    async def read(self, work: Callable[[Executor], R], *, large: bool = False) -> R:
+        """Call `work` on committed data and return its result. Raises StoreUnavailable.
+
+        `large`: it reads so much that other tasks must run meanwhile.
+        """
 
     def trouble(self) -> str | None:
         """Return why a write would fail, as far as that is known without trying; else None."""
@@ -141,7 +144,7 @@ class StoreBackend:
         """Call `work`, and `then`, in one writing transaction; both may be called again from the beginning."""
         return await _again(lambda: self._transact(work, then), self._patience_s)
 
-    async def read(self, work: Callable[[Executor], R]) -> R:
+    async def read(self, work: Callable[[Executor], R], *, large: bool = False) -> R:
         """Call `work` in one reading transaction."""
 
         async def reading() -> R:
@@ -204,7 +207,7 @@ async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
 
 
 class SqliteBackend:
-    """A SQLite file, with two separate connections: one that writes and one that reads.
+    """A SQLite file, with separate connections: one that writes, one that reads, and one that reads much, in threads.
 
     A write that a full disk or another program's lock refused is repeated for `patience_s`.
     """
@@ -218,11 +221,13 @@ class SqliteBackend:
         self._durability = durability
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        self._large_reader: sqlite3.Connection | None = None
+        self._large_reads = asyncio.Lock()  # one thread at a time has that connection
         self._slow_until = 0.0
         self._file: tuple[int, int] | None = None
 
     async def start(self) -> None:
-        """Open both connections."""
+        """Open the connections."""
         await self._through_store.start()
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
         try:
@@ -230,16 +235,18 @@ class SqliteBackend:
                 f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON", "wal_autocheckpoint=0"
             )
             self._reader = self._connect("query_only=ON")
+            self._large_reader = self._connect("query_only=ON")
             self._file = file_identity(self._path)
         except sqlite3.Error as e:
             raise StoreError(f"cannot open the store {self._path}: {e}") from e
 
     async def stop(self) -> None:
-        """Close both connections."""
-        for connection in (self._writer, self._reader):
-            if connection is not None:
-                connection.close()
-        self._writer = self._reader = None
+        """Close the connections."""
+        async with self._large_reads:
+            for connection in (self._writer, self._reader, self._large_reader):
+                if connection is not None:
+                    connection.close()
+        self._writer = self._reader = self._large_reader = None
 
     async def write(
         self,
@@ -283,11 +290,17 @@ class SqliteBackend:
             return await finish(asyncio.to_thread(self._transact, self._writer, work))
         return self._transact(self._writer, work)
 
-    async def read(self, work: Callable[[Executor], R]) -> R:
+    async def read(self, work: Callable[[Executor], R], *, large: bool = False) -> R:
         """Call `work` on committed data; each statement sees its own snapshot."""
-        assert self._reader is not None
+        if large:
+            async with self._large_reads:
+                return await finish(asyncio.to_thread(self._read, self._large_reader, work))
+        return self._read(self._reader, work)
+
+    def _read(self, reader: sqlite3.Connection | None, work: Callable[[Executor], R]) -> R:
+        assert reader is not None
         try:
-            return work(_DirectExecutor(self._reader))
+            return work(_DirectExecutor(reader))
         except sqlite3.OperationalError as e:
             raise self._refusal(e, "read") from e
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from proxy.settings.descriptions import field_descriptions
 from proxy.settings.hone import HoneSettings
 from scripts.pages.table import code, table
 
@@ -112,11 +113,12 @@ def _first(section: Section) -> str:
 
 
 def _row(section: Section, field: str, info: FieldInfo) -> list[str]:
-    if info.description is None:
+    description = field_descriptions(section.model).get(field)
+    if description is None:
         raise ValueError(f"{section.key(field)} has no docstring: say there what it is")
     below = _below(section.key(field), info)
     kind = f"[{code(below.title)}](#{below.anchor})" if below else _kind(field, info)
-    return [code(field), kind, "" if below else _default(section.key(field), info), info.description]
+    return [code(field), kind, "" if below else _default(section.key(field), info), description]
 
 
 def _below(key: str, info: FieldInfo) -> Section | None:

@@ -336,11 +336,16 @@ class App:
 
 @contextlib.asynccontextmanager
 async def served(
-    everything: Everything, *, era: str = "both", port: int = 0, polls: bool = False
+    everything: Everything,
+    *,
+    era: str = "both",
+    port: int = 0,
+    polls: bool = False,
+    around: Callable[[Any], Any] = lambda app: app,
 ) -> AsyncIterator[str]:
-    """The URL of the server while it runs."""
+    """The URL of the server while it runs. `around`: what stands before its app."""
     app = App(everything, era, polls=polls)
-    config = uvicorn.Config(app, port=port, lifespan="off", log_level="warning", ws="none")
+    config = uvicorn.Config(around(app), port=port, lifespan="off", log_level="warning", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]
     sock = config.bind_socket()

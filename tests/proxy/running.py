@@ -8,7 +8,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -25,8 +25,6 @@ from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Project, Store
-from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.raw_engine import RawEngine
 
 PROJECT = "default"
 # Reading a machine's certificates costs a client 40 ms, and nothing here speaks TLS.
@@ -35,6 +33,14 @@ ALIAS = "helpdesk"
 BASE = "base-model"  # the engine's name of it, which no client may see
 # For tests that look at no page: to register the pages takes two thirds of the time in which a proxy is made.
 WITHOUT_PAGES = ProxySettings(port=0, pages=False)
+
+
+class HasUrl(Protocol):
+    """An engine."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
 
 
 @dataclass
@@ -90,7 +96,7 @@ def say(*texts: str, **more: Any) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def serving(
     store: Store,
-    engine: FakeEngine | RawEngine,
+    engine: HasUrl,
     *,
     settings: ProxySettings | None = None,
     recording: RecorderSettings | None = None,

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -32,6 +32,7 @@ from proxy.http.sse import DONE
 from recorder.messages.calls import Message, RecordedRequest
 
 Body = dict[str, Any]
+_MESSAGE_BYTES: Final = 64  # of a message's JSON besides its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class EarlierAnswer:
     messages: Sequence[Message]
     items: Sequence[Body]
     loaded: Sequence[Body] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate size of its messages."""
+        return sum(_MESSAGE_BYTES + len(message.get("content") or ()) for message in self.messages)
 
 
 class ResponsesDialect:
@@ -140,6 +146,7 @@ class ResponsesReader(ParsedChatRequest):
         )
         self.request = replace(
             request,
+            size_bytes=request.size_bytes + before.size_bytes,
             previous_response_id=self.previous,
             dropped_tools=tuple(self._tools.dropped),
             dropped_items=tuple(extras.dropped),

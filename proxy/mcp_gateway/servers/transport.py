@@ -55,6 +55,8 @@ from recorder.base.urls import mask_parameters
 
 _CLOSED: Final = "Connection closed"  # the dispatcher's own error, with CONNECTION_CLOSED
 _LARGEST_ERROR_OF_NONE: Final = 64 * 1024  # bytes
+# What servers are asked for, whatever else the installed packages could decode: httpx decodes these in small pieces.
+_READ_ENCODINGS: Final = ("gzip", "deflate", "br")
 _OF_THE_ENCODING: Final = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 # Shorter than servers' own limit (uvicorn: 5 s): a request on a connection that they just closed would fail.
 _IDLE_S: Final = 2.0
@@ -86,7 +88,8 @@ async def open_streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, 
         async with stdio_client(program) as pair:
             yield pair
         return
-    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+    headers = httpx2.Headers({name: value.get_secret_value() for name, value in settings.headers.items()})
+    headers["accept-encoding"] = ", ".join(_READ_ENCODINGS)
     if settings.token is not None:
         headers["authorization"] = f"Bearer {settings.token.get_secret_value()}"
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_S)
@@ -183,7 +186,7 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            if (coding := _unread_encoding(request, response)) is not None:
+            if (coding := _unread_encoding(response)) is not None:
                 await response.aclose()
                 raise UnreadableAnswer(f"its content encoding is {coding!r}, which Hone does not read")
             if _is_event_stream(response):
@@ -209,11 +212,10 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _unread_encoding(request: httpx2.Request, response: httpx2.Response) -> str | None:
-    """Return a content encoding that the request did not offer, if there is one: the SDK would ignore it."""
-    offered = {coding.strip().lower() for coding in request.headers.get("accept-encoding", "").split(",")}
+def _unread_encoding(response: httpx2.Response) -> str | None:
+    """Return a content encoding that was not asked for, if there is one: the SDK would ignore it."""
     codings = (coding.strip().lower() for coding in response.headers.get_list("content-encoding", split_commas=True))
-    return next((coding[:80] for coding in codings if coding not in offered | {"identity", ""}), None)
+    return next((coding[:80] for coding in codings if coding not in (*_READ_ENCODINGS, "identity", "")), None)
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:

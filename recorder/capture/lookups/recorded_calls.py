@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from recorder.capture.lookups import statements as sql
 from recorder.messages import lineage
 from recorder.messages.calls import KeyAccess, Message, ParentCall, TrajectoryRef
-from recorder.messages.exchanges import Fit, PriorTurns, conversation_forms
 from recorder.messages.lineage import ConversationAnswer, Match, decide_parent
 from recorder.messages.tokens import BLOCK, HASH_BYTES
 from recorder.states import Confidence, Purpose, TrajectoryState
@@ -40,12 +39,11 @@ class IssuedId:
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarConversation:
-    """A recorded answer at the end of a conversation that a call repeats, apart from system messages or in part."""
+class RecordedExchange:
+    """A recorded answer to the same question as a call's last answer, and its node."""
 
     match: Match
-    fit: Fit
-    messages: Sequence[Message]
+    node: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +163,15 @@ def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Par
     return None
 
 
-def find_similar(
-    ex: Executor, project_id: str, key: bytes, asked: PriorTurns, access: KeyAccess
-) -> list[SimilarConversation]:
-    """Return the caller's recorded conversations that end in a call's last exchange and fit it, the newest first."""
-    found: list[SimilarConversation] = []
-    read: dict[bytes, tuple[list[Message], Fit | None]] = {}
-    for row in ex.all(sql.SIMILAR, exchange=asked.exchange, access=access.key):
-        node = bytes(row[9])
-        if row[8] != project_id:
-            continue
-        if node not in read:
-            messages = [json.loads(up[0]) for up in ex.all(sql.CONVERSATION, node=node)]
-            read[node] = messages, asked.fit(conversation_forms(key, messages))
-        messages, fit = read[node]
-        if fit is not None:
-            found.append(SimilarConversation(_match(row[:8]), fit, messages))
-    return found
+def find_exchanges(ex: Executor, project_id: str, exchange: bytes, access: KeyAccess) -> list[RecordedExchange]:
+    """Return the caller's recorded answers that end in a call's last exchange, the newest first."""
+    rows = ex.all(sql.SIMILAR, exchange=exchange, access=access.key)
+    return [RecordedExchange(_match(row[:8]), bytes(row[9])) for row in rows if row[8] == project_id]
+
+
+def conversation_texts(ex: Executor, node: bytes) -> list[str]:
+    """Return the messages of the conversation up to a node, each as JSON."""
+    return [row[0] for row in ex.all(sql.CONVERSATION, node=node)]
 
 
 def find_session_trajectories(

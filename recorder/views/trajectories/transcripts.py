@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.base.beside_loop import run_beside_loop
 from recorder.errors import NotFound
 from recorder.messages import media
 from recorder.queue.campaigns import ALIAS, REWARD_RECIPE
@@ -43,6 +44,7 @@ from recorder.views.trajectories.assembly import (
 from recorder.views.trajectories.shapes import CallView, FeedbackView, GroupView, ScenarioView, TrajectoryView
 
 PAGE = 200  # keys per SELECT: a long read would prevent SQLite from reusing its WAL
+_MANY: Final = 500  # messages: work on more takes longer than 5 ms
 _TOKEN_COLUMNS = {"prompt_delta", "prompt_hashes", "token_ids", "logprobs", "hashes"}
 _BASELINE = select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
@@ -73,7 +75,7 @@ async def load_call(store: Store, call_id: str) -> CallView | None:
     await _add_choices(store, material)
     await _add_blobs(store, material, _blobs_of([row]))
     await _add_nodes(store, material, [row])
-    return call_view(row, material)
+    return await run_beside_loop(lambda: call_view(row, material), large=len(material.nodes) > _MANY)
 
 
 async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) -> GroupView:
@@ -230,9 +232,16 @@ async def _add_nodes(store: Store, material: ViewRows, shown: Iterable[Row]) -> 
     wanted = select(nodes.c.id, nodes.c.parent_id, nodes.c.message)
     ids = sorted({row.id for row in above})
     rows = await _rows(store, ids, lambda keys: wanted.where(nodes.c.id.in_(keys)))
-    await _add_blobs(store, material, {mark for row in rows for mark in media.media_ids(row.message)})
-    for row in rows:
-        material.nodes[row.id] = (row.parent_id, restore_message(row.message, material.blobs))
+    marks = await run_beside_loop(
+        lambda: {mark for row in rows for mark in media.media_ids(row.message)}, large=len(rows) > _MANY
+    )
+    await _add_blobs(store, material, marks)
+
+    def restore() -> None:
+        for row in rows:
+            material.nodes[row.id] = (row.parent_id, restore_message(row.message, material.blobs))
+
+    await run_beside_loop(restore, large=len(rows) > _MANY)
 
 
 def _ancestors(ends: Sequence[bytes]) -> Select[Any]:

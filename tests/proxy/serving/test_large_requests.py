@@ -1,26 +1,29 @@
-"""Requests that are large, or hostile by their structure: others are served meanwhile."""
+"""Requests that are large, or hostile by their structure: others are served meanwhile.
+
+Where a request is served, the engine and the client are in another process: what they do is not what is measured.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.event_loop import GAP_S, loop_gaps
-from tests.proxy.fake_engine import FakeEngine, completion_of, words
+from tests.proxy.apart import Apart, apart
+from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.formats import CHAT, COMPLETIONS, MESSAGES, RESPONSES, fault_in, request
-from tests.proxy.hostile import dumped
-from tests.proxy.raw_engine import Raw, RawEngine, sized
 from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # to the engine
 
-ABOUT: dict[str, Any] = {"model": "base-model", "messages": [{"role": "user", "content": "x"}]}
-ABOUT |= {"return_token_ids": True, "logprobs": True}
+ONCE_MORE = pytest.mark.long  # a format that repeats another
 LISTS: dict[str, Callable[[int], dict[str, Any]]] = {
     CHAT: lambda n: {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(n)]},
     MESSAGES: lambda n: {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(n)]},
@@ -30,12 +33,27 @@ LISTS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def plain_proxy(store: Store) -> AsyncIterator[Proxy]:
-    """A proxy before an engine that only answers: what it does with a request is not what is measured."""
-    async with RawEngine() as engine:
-        engine.default = Raw((sized(dumped(completion_of(ABOUT, [words("It")]))),))
-        async with serving(store, engine, settings=WITHOUT_PAGES) as running:
-            yield running
+async def other(tmp_path: Path) -> AsyncIterator[Apart]:
+    async with apart(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+async def plain_proxy(store: Store, other: Apart) -> AsyncIterator[Proxy]:
+    """A proxy before an engine that only answers. A slow disk takes longer than two seconds for 20,000 messages."""
+    recording = RecorderSettings(commit_timeout_s=50.0)
+    async with serving(store, other, settings=WITHOUT_PAGES, recording=recording) as running:
+        yield running
+
+
+async def served(proxy: Proxy, other: Apart, path: str, body: dict[str, Any] | bytes) -> str:
+    """Send a request from the other process, which must be answered while the loop runs. Return the answer."""
+    await other.prepare(body if isinstance(body, bytes) else json.dumps(body).encode())
+    async with loop_gaps() as gaps:
+        status, text = await other.send(proxy.url + path)
+    assert status == 200, text
+    assert gaps.busy_s <= GAP_S
+    return text
 
 
 async def post(proxy: Proxy, path: str, body: dict[str, Any] | bytes) -> httpx.Response:
@@ -58,14 +76,56 @@ async def test_more_than_20000_messages_are_refused(proxy: Proxy, engine: FakeEn
     assert gaps.busy_s <= GAP_S
 
 
-async def test_20000_messages_are_served_and_recorded(plain_proxy: Proxy) -> None:
-    proxy = plain_proxy
-    async with loop_gaps() as gaps:
-        answer = await post(proxy, CHAT, request(CHAT, **LISTS[CHAT](19_999)))
-    assert answer.status_code == 200
-    [call] = await proxy.calls()
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=ONCE_MORE)])
+@pytest.mark.parametrize("path", [CHAT, pytest.param(MESSAGES, marks=ONCE_MORE), RESPONSES])
+async def test_20000_messages_are_served_and_recorded(
+    plain_proxy: Proxy, other: Apart, path: str, stream: bool
+) -> None:
+    await served(plain_proxy, other, path, request(path, **LISTS[path](19_999), stream=stream))
+    [call] = await plain_proxy.calls()
     assert len(call["request"]["messages"]) == 19_999
-    assert gaps.busy_s <= GAP_S
+
+
+async def test_20000_messages_of_a_named_trajectory_are_served(plain_proxy: Proxy, other: Apart) -> None:
+    await served(plain_proxy, other, f"/t/one{CHAT}", request(CHAT, **LISTS[CHAT](19_999)))
+    assert (await plain_proxy.call())["trajectory_external_id"] == "one"
+
+
+async def test_20000_messages_are_compared_with_a_recorded_conversation(plain_proxy: Proxy, other: Apart) -> None:
+    said = LISTS[CHAT](19_997)["messages"]
+    more = [*said, {"role": "assistant", "content": "It"}, {"role": "user", "content": "and"}]
+    for clock, messages in (("It is nine.", said), ("It is ten.", more)):
+        now = {"role": "system", "content": clock}
+        await served(plain_proxy, other, CHAT, request(CHAT, messages=[now, *messages]))
+    first, second = await plain_proxy.calls()
+    assert second["attribution"]["source"] == "similar"
+    assert second["trajectory_id"] == first["trajectory_id"]
+
+
+async def test_a_response_with_19000_items_is_continued(plain_proxy: Proxy, other: Apart) -> None:
+    text = await served(plain_proxy, other, RESPONSES, request(RESPONSES, **LISTS[RESPONSES](19_000)))
+    more = request(RESPONSES, previous_response_id=json.loads(text)["id"])
+    await served(plain_proxy, other, RESPONSES, more)
+    assert len((await plain_proxy.calls())[1]["request"]["messages"]) == 19_002
+
+
+async def test_20000_messages_are_counted(plain_proxy: Proxy, other: Apart) -> None:
+    await served(plain_proxy, other, "/tokenize", request(CHAT, **LISTS[CHAT](19_999)))
+
+
+BLOCKS = [{"type": "text", "text": "x"}] * 20_000
+LONG = {
+    "blocks of a message": (MESSAGES, json.dumps(request(MESSAGES, messages=[{"role": "user", "content": BLOCKS}]))),
+    "new lines": (CHAT, json.dumps(request(CHAT, messages=[{"role": "user", "content": "\n" * 15_000_000}]))),
+    "plain text": (CHAT, json.dumps(request(CHAT, messages=[{"role": "user", "content": "some words " * 2_700_000}]))),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), LONG.values(), ids=LONG)
+async def test_a_long_message_is_served_and_recorded(plain_proxy: Proxy, other: Apart, path: str, body: str) -> None:
+    await served(plain_proxy, other, path, body.encode())
+    call = await plain_proxy.call()
+    assert call["request"]["messages"][0]["content"] == json.loads(body)["messages"][0]["content"]
 
 
 async def test_the_most_messages_are_a_setting(store: Store, engine: FakeEngine) -> None:
@@ -136,8 +196,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, arguments: str) -> None:
-    proxy = plain_proxy
+async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, other: Apart, arguments: str) -> None:
     calls = [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
     many = calls * (6_000_000 // len(arguments))
     said = [
@@ -145,22 +204,14 @@ async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, argume
         {"role": "assistant", "content": None, "tool_calls": many},
         {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
     ]
-    body = json.dumps(request(CHAT, messages=said)).encode()
-    async with loop_gaps() as gaps:
-        answer = await post(proxy, CHAT, body)
-    assert answer.status_code == 200
-    assert gaps.busy_s <= GAP_S
-    [call] = await proxy.calls()
+    await served(plain_proxy, other, CHAT, request(CHAT, messages=said))
+    [call] = await plain_proxy.calls()
     assert call["request"]["messages"][1]["tool_calls"] == many
 
 
-async def test_a_long_conversation_is_served_and_recorded_whole(plain_proxy: Proxy) -> None:
-    proxy = plain_proxy
+async def test_a_long_conversation_is_served_and_recorded_whole(plain_proxy: Proxy, other: Apart) -> None:
     text = 'Look at {"a": [1, 2, {"b": "c"}]}, please.\n' * 300
     said = [{"role": ("user", "assistant")[n % 2], "content": f"{n} {text}"} for n in range(401)]
-    async with loop_gaps() as gaps:
-        answer = await post(proxy, CHAT, request(CHAT, messages=said))
-    assert answer.status_code == 200
-    [call] = await proxy.calls()
+    await served(plain_proxy, other, CHAT, request(CHAT, messages=said))
+    [call] = await plain_proxy.calls()
     assert [m["content"] for m in call["request"]["messages"][:401]] == [m["content"] for m in said]
-    assert gaps.busy_s <= GAP_S

@@ -70,9 +70,9 @@ class Gate:
         self.writes += 1
         return await self._backend.write(work, then, large=large)
 
-    async def read(self, work: Callable[[Executor], R]) -> R:
+    async def read(self, work: Callable[[Executor], R], *, large: bool = False) -> R:
         self.reads += 1
-        return await self._backend.read(work)
+        return await self._backend.read(work, large=large)
 
     def trouble(self) -> str | None:
         return self._backend.trouble()

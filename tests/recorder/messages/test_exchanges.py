@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.messages.exchanges import Fit, conversation_forms, exchange_id, prior_turns, question_form
+from recorder.messages.exchanges import Fit, conversation_forms, exchange_id, last_exchange, prior_turns, question_form
 
 KEY = b"k" * 16
 TEXT = st.text(max_size=12)
@@ -37,18 +37,15 @@ def sprinkled(draw: st.DrawFn, turns: list[dict[str, Any]]) -> list[dict[str, An
 @given(data=st.data(), turns=conversations())
 def test_system_messages_make_no_difference(data: st.DataObject, turns: list[dict[str, Any]]) -> None:
     recorded, sent = data.draw(sprinkled(turns)), data.draw(sprinkled(turns))
-    asked = prior_turns(KEY, [*sent, message("user", "next")])
-    assert asked is not None
-    assert asked.exchange == exchange_id(KEY, question_form(KEY, recorded[:-1]), recorded[-1])
-    assert asked.fit(conversation_forms(KEY, recorded)) is Fit.WHOLE
+    sent.append(message("user", "next"))
+    assert last_exchange(KEY, sent) == exchange_id(KEY, question_form(KEY, recorded[:-1]), recorded[-1])
+    assert prior_turns(KEY, sent).fit(conversation_forms(KEY, recorded)) is Fit.WHOLE
 
 
 @given(data=st.data(), turns=conversations(fewest=2))
 def test_a_part_fits_if_it_is_long(data: st.DataObject, turns: list[dict[str, Any]]) -> None:
     kept = [turn for turn in turns[:-2] if data.draw(st.booleans())]
-    asked = prior_turns(KEY, [*kept, *turns[-2:]])
-    assert asked is not None
-    fit = asked.fit(conversation_forms(KEY, turns))
+    fit = prior_turns(KEY, [*kept, *turns[-2:]]).fit(conversation_forms(KEY, turns))
     if len(kept) == len(turns) - 2:
         assert fit is Fit.WHOLE
     else:
@@ -60,14 +57,12 @@ def test_a_part_fits_if_it_is_long(data: st.DataObject, turns: list[dict[str, An
 def test_any_changed_message_is_another_conversation(data: st.DataObject, turns: list[dict[str, Any]]) -> None:
     at = data.draw(st.integers(0, len(turns) - 1))
     changed = [*turns[:at], turns[at] | {"content": turns[at]["content"] + "!"}, *turns[at + 1 :]]
-    asked = prior_turns(KEY, changed)
-    assert asked is not None
-    assert asked.fit(conversation_forms(KEY, turns)) is None
+    assert prior_turns(KEY, changed).fit(conversation_forms(KEY, turns)) is None
     if at >= len(turns) - 2:
-        assert asked.exchange != exchange_id(KEY, question_form(KEY, turns[:-1]), turns[-1])
+        assert last_exchange(KEY, changed) != exchange_id(KEY, question_form(KEY, turns[:-1]), turns[-1])
 
 
 def test_nothing_to_find() -> None:
-    assert prior_turns(KEY, [message("user", "a")]) is None
-    assert prior_turns(KEY, [message("system", "a"), message("assistant", "b"), message("user", "c")]) is None
-    assert prior_turns(KEY, []) is None
+    assert last_exchange(KEY, [message("user", "a")]) is None
+    assert last_exchange(KEY, [message("system", "a"), message("assistant", "b"), message("user", "c")]) is None
+    assert last_exchange(KEY, []) is None

@@ -33,6 +33,13 @@ def test_what_may_differ_is_masked_and_nothing_else(text: str, masked: str) -> N
     assert mask_text(text) == masked
 
 
+@pytest.mark.parametrize("end", ["\n", " "])
+def test_a_long_text_is_masked_piece_by_piece(end: str) -> None:
+    text = f"Order 4821 of 2026-11-22T10:30:00Z for jo@example.com.{end}"
+    assert mask_text(text * 5_000) == mask_text(text) * 5_000
+    assert mask_text("x" * 200_000) == "x" * 200_000
+
+
 @given(st.text())
 def test_masking_twice_is_masking_once(text: str) -> None:
     assert mask_text(mask_text(text)) == mask_text(text)

@@ -1,0 +1,31 @@
+"""JSON with long texts is the JSON that orjson writes."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.messages.long_texts import LONG_CHARS, dump_long_texts, has_long_content
+
+PARTS = st.sampled_from(["a", "\n", '"', "\\", "é", "漢", "🚚", "\x00", "\u2028", "</script>"])
+
+
+@given(part=st.lists(PARTS, min_size=1, max_size=8).map("".join), extra=st.integers(1, 70_000))
+def test_a_long_text_is_written_as_orjson_writes_it(part: str, extra: int) -> None:
+    text = (part * (1 + (LONG_CHARS + extra) // len(part)))[: LONG_CHARS + extra]
+    value = {"b": [1, None, {"content": text}], "a": "short", "c": text}
+    assert dump_long_texts(value) == orjson.dumps(value)
+    assert dump_long_texts(value, orjson.OPT_SORT_KEYS) == orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def test_half_a_character_is_refused_as_orjson_refuses_it() -> None:
+    with pytest.raises(TypeError):
+        dump_long_texts({"content": "a" * LONG_CHARS + "\ud83d"})
+
+
+def test_a_message_with_a_long_text_is_recognised() -> None:
+    assert has_long_content({"content": "a" * (LONG_CHARS + 1)})
+    others: list[object] = [{"content": "a" * LONG_CHARS}, {"content": 5}, {"content": None}, {}, [], "a" * LONG_CHARS]
+    assert not any(map(has_long_content, others))
