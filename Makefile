@@ -17,7 +17,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,16 +46,17 @@ rlvr: setup ## short texts, each judged by 11 to 20 criteria: examples/rlvr; SEE
 smollm: setup ## a real pretrained model learns to follow instructions that code checks: examples/smollm; SEED=7, SHORT=1
 	$(BIN)/python -m examples.smollm.train --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-# Two suites at a time: the end-to-end and agents suites mostly wait for an engine with one thread, the others compute.
+# Two suites at a time: the unit suite takes as long as all others together. mypy has one thread, and the end-to-end and
+# agents suites mostly wait for an engine with one thread; the browser and PostgreSQL suites compute, and end together.
 # A suite's output appears when it ends. test_postgresql.py always runs on PostgreSQL, whatever --store is.
-test: lint ## lint, types and the tests that CI runs (end to end against a real vLLM included); `make long` has the rest
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-e2e suite-unit suite-agents suite-browser suite-postgres
+test: style ## lint, types and the tests that CI runs (end to end against a real vLLM included); `make long` has the rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-unit types suite-e2e suite-agents suite-browser suite-postgres
 
 suite-unit:
 	$(BIN)/pytest $(PARALLEL) $(LEAN) -m "not e2e and not agents and not long" --ignore tests/browser
 
 suite-e2e:
-	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder -m "e2e and not long" tests/e2e
+	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder $(LEAN) -m "e2e and not long" tests/e2e
 
 suite-agents:
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "agents and not long" tests/agents
@@ -64,7 +65,7 @@ suite-browser:
 	$(BIN)/pytest $(BROWSER)
 
 suite-postgres:
-	$(BIN)/pytest $(PARALLEL) $(LEAN) --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
+	$(BIN)/pytest $(PARALLEL) --hypothesis-profile statements --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
@@ -108,9 +109,13 @@ agents: setup ## the tests with real agents, all of them, each in an environment
 agents-table: setup ## rewrite docs/agents.md from the results of those tests
 	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents tests/agents
 
-lint: setup ## format, lint and check types (with CI=true: change nothing)
+lint: style types ## format, lint and check types (with CI=true: change nothing)
+
+style: setup
 	$(BIN)/ruff format $(if $(CI),--check) .
 	$(BIN)/ruff check $(if $(CI),,--fix) .
+
+types: setup
 	$(BIN)/mypy
 
 map: setup ## print each package's folders and what they import, and write them into docs/architecture.md

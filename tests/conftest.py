@@ -2,7 +2,7 @@
 cores are slow and no test asserts a time; an order in which several workers end at about the same time.
 
 `make test` tries fewer examples of each property (`--hypothesis-profile lean`) than `make long`, and `make check` fewer
-still (`quick`).
+still (`quick`). On PostgreSQL `make test` tries the fewest (`statements`): what holds of any store is shown on SQLite.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.stores import PostgresStores, SqliteStores, Stores
 settings.register_profile("hone", deadline=None)
 settings.register_profile("lean", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("statements", deadline=None, max_examples=10)
 settings.load_profile("hone")
 # A shell that starts the tests in its background lets them ignore Ctrl-C, and with them each program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,12 +49,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         _slow_files_first(items)
     if config.getoption("--store") == "sqlite":
         return
     _only_with_a_store(config, items)
+    _repeats_are_long(items)
     for item in items:
         its_own = item.get_closest_marker("sqlite_only")
         if its_own is not None:
@@ -65,6 +68,18 @@ def _only_with_a_store(config: pytest.Config, items: list[pytest.Item]) -> None:
     stored = [item for item in items if "stores" in getattr(item, "fixturenames", ())]
     config.hook.pytest_deselected(items=[item for item in items if "stores" not in getattr(item, "fixturenames", ())])
     items[:] = stored
+
+
+def _repeats_are_long(items: list[pytest.Item]) -> None:
+    """On another database, what matters is that its statements are taken: one case of each test shows it."""
+    seen = set[tuple[object, str]]()
+    for item in items:
+        test = (item.parent, getattr(item, "originalname", item.name))
+        repeats = item.get_closest_marker("repeats_statements") is not None
+        if item.get_closest_marker("long") is None and (repeats or test in seen):
+            item.add_marker(pytest.mark.long)
+        else:
+            seen.add(test)
 
 
 def _slow_files_first(items: list[pytest.Item]) -> None:

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from recorder.settings import RecorderSettings
+from recorder.store import database
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
 from tests.postgres import Postgres
+from tests.statements import share_statements
 
 _TEMPLATE: Final = "migrated"
+share_statements(database)
 
 
 class Stores(Protocol):
@@ -61,6 +64,9 @@ class PostgresStores:
     """Databases of one server."""
 
     def __init__(self, server: Postgres, folder: Path) -> None:
+        from recorder.store import postgres  # asyncpg takes a while to import
+
+        share_statements(postgres)
         self._server = server
         self._numbers = count(1)
         server.create(_TEMPLATE)

@@ -12,6 +12,8 @@ import pytest
 from benchmarks import health, reward_fall
 from trainer.campaign.health import RULES
 
+SMALL = (reward_fall.Shape(40, 8, 8), reward_fall.Shape(16, 4, 4))  # the others take seconds each
+
 
 def committed() -> reward_fall.Figures:
     return cast(reward_fall.Figures, json.loads(reward_fall.RESULTS.read_text("utf-8")))
@@ -38,7 +40,13 @@ def test_the_program_runs_at_a_small_size() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", reward_fall.SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, id=str(shape), marks=() if shape in SMALL else pytest.mark.long)
+        for shape in reward_fall.SHAPES
+    ],
+)
 def test_at_most_one_of_a_hundred_campaigns_without_a_fall_is_paused(shape: reward_fall.Shape) -> None:
     assert reward_fall.without_fall(shape, 100, np.random.default_rng(23))["signals"] <= 0.01
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.messages.fields import to_chat
 from tests.e2e.corpus import CORPUS, MESSAGES, Case
+from tests.effort import scaled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -140,7 +141,7 @@ def test_the_corpus_is_asked_as_the_engine_asks_itself(engine: Engine, case: Cas
     assert engine.asked(fields) == engine.wanted(fields)
 
 
-@settings(max_examples=500)
+@settings(max_examples=scaled(500))
 @given(fields=REQUESTS)
 def test_any_request_is_asked_as_the_engine_asks_itself(engine: Engine, fields: dict[str, Any]) -> None:
     assert engine.asked(fields) == engine.wanted(fields)

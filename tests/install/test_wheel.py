@@ -29,6 +29,7 @@ from scripts.interpreters import other_interpreters
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proxy", "recorder", "judge", "trainer")
+BUILD = (sys.executable, "-m", "build", "--installer", "uv")  # which makes a clean place in a tenth of pip's time
 DEMO = "proxy/shipped/examples/helpdesk"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -52,7 +53,7 @@ def _clean() -> dict[str, str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as `make wheel` does: the source archive from the tree, the wheel from the archive."""
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", out, ROOT)
+    run(*BUILD, "--outdir", out, ROOT)
     [built] = out.glob("*.whl")
     assert len(list(out.glob("*.tar.gz"))) == 1
     return built
@@ -112,7 +113,7 @@ def test_a_tree_without_git_builds_and_has_the_fallbacks_version(tmp_path: Path)
         shutil.copy(ROOT / name, tree)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tree)
+    run(*BUILD, "--wheel", "--outdir", tmp_path, tree)
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["version"]
     [built] = tmp_path.glob("*.whl")
     assert built.name.split("-")[1] == wanted["fallback-version"]

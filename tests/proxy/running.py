@@ -25,6 +25,7 @@ from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Project, Store
+from tests.proxy.signatures import keep_signatures
 
 PROJECT = "default"
 # Reading a machine's certificates costs a client 40 ms, and nothing here speaks TLS.
@@ -33,6 +34,7 @@ ALIAS = "helpdesk"
 BASE = "base-model"  # the engine's name of it, which no client may see
 # For tests that look at no page: to register the pages takes two thirds of the time in which a proxy is made.
 WITHOUT_PAGES = ProxySettings(port=0, pages=False)
+keep_signatures()
 
 
 class HasUrl(Protocol):

@@ -59,6 +59,7 @@ PROJECT, ALIAS = "default", "helpdesk"
 RUNS = 4  # in a group
 A_STEP = 3  # groups
 LONG_S = 120.0  # for what several programs on a loaded machine do
+IDLE_S = 3600.0  # no run ends because the machine is slow
 
 
 @dataclass
@@ -187,7 +188,7 @@ async def opened(stack: AsyncExitStack, data: Path, recording: RecorderSettings,
 
 def settings(engine: ScriptedEngine, recording: RecorderSettings) -> str:
     url = f'url = "{recording.url}"\n' if recording.url else ""
-    stored = f"[recorder]\nanswered_idle_s = 3600\n{url}"  # no run ends because the machine is slow
+    stored = f"[recorder]\nanswered_idle_s = {IDLE_S:.0f}\n{url}"
     alias = f'[aliases.{ALIAS}]\nbase_model = "base"\npromote = "auto"\nholdback_share = 0.0\n'
     return f'{stored}[engine]\nurls = ["{engine.url}"]\n{alias}'
 
@@ -219,7 +220,8 @@ async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recor
     given = JudgeSettings.model_validate({"model": "openai/judge", "api_base": judge.url})
     context = await stack.enter_async_context(open_judge_context(given, Project(store, PROJECT)))
     stop = asyncio.Event()
-    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, recording).run(stop))
+    patient = recording.model_copy(update={"answered_idle_s": IDLE_S})  # a judge ends idle runs, too
+    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, patient).run(stop))
 
     async def end() -> None:
         stop.set()

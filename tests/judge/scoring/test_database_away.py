@@ -22,7 +22,7 @@ from tests.stores import on_its_own_server, take_away
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("how", ["cut", "fast", "immediate"])
+@pytest.mark.parametrize("how", ["cut", pytest.param("fast", marks=pytest.mark.long), "immediate"])
 async def test_a_judge_goes_on_behind_a_database_that_was_away_while_it_asked(
     tmp_path: Path,
     settings: Callable[..., Any],

@@ -538,7 +538,7 @@ async def hone(*args: str, env: dict[str, str]) -> asyncio.subprocess.Process:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     store: Store, recorded: Recorded, server: JudgeServer, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -73,6 +73,7 @@ async def test_whatever_is_asked_of_the_own_routes_is_answered_as_declared(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 @EXAMPLES
 async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path: Path, examples: int) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:

@@ -24,12 +24,20 @@ FORMATS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["dead", "hangs", "certificate"])
-@pytest.mark.parametrize("family", ["openai", "anthropic", "hosted_vllm", "gemini"])
+@pytest.mark.parametrize(
+    ("family", "how"),
+    [
+        pytest.param(family, how, marks=() if family == "openai" or how == "dead" else pytest.mark.long)
+        for family in ("openai", "anthropic", "hosted_vllm", "gemini")
+        for how in ("dead", "hangs", "certificate")
+    ],
+)
 async def test_a_provider_that_cannot_be_called_is_told_in_plain_words(store: Store, how: str, family: str) -> None:
     async with failing(how) as url, FakeEngine() as engine:
+        # Only a provider that hangs may meet the short limit: on a busy machine a refused connection takes longer.
+        patience_s = 1 if how == "hangs" else 60
         model = ModelSettings(
-            name="gpt", model=f"{family}/gpt", api_base=url, api_key=SecretStr("sk-provider-key"), timeout_s=1
+            name="gpt", model=f"{family}/gpt", api_base=url, api_key=SecretStr("sk-provider-key"), timeout_s=patience_s
         )
         async with serving(store, engine, settings=ProxySettings(port=0, pages=False, models=[model])) as proxy:
             for path, more in FORMATS.items():

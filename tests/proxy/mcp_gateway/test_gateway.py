@@ -135,8 +135,14 @@ async def test_the_lists_of_all_servers_are_one(world: World, mode: str) -> None
         assert "new: Be kind." in client.instructions
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(
+    ("server", "mode"),
+    [
+        pytest.param(server, mode, marks=pytest.mark.long if mode == "legacy" and server != "old" else ())
+        for server in SERVERS
+        for mode in MODES
+    ],
+)
 async def test_everything_of_a_server_can_be_used(world: World, mode: str, server: str) -> None:
     own = server if server != "local" else "everything"
     heard: list[tuple[float, float | None]] = []

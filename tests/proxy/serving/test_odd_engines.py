@@ -17,6 +17,16 @@ from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 pytestmark = pytest.mark.slow  # faults: left out of `make check`
 
 FORMATS = pytest.mark.parametrize("path", REQUESTS)
+# The engine has two routes, and each is read both ways; what becomes of an answer is written for each format once.
+ONCE = {(MESSAGES, True), (RESPONSES, False)}
+WAYS = pytest.mark.parametrize(
+    ("path", "stream"),
+    [
+        pytest.param(path, stream, marks=pytest.mark.long if (path, stream) in ONCE else ())
+        for path in REQUESTS
+        for stream in (True, False)
+    ],
+)
 USAGES: list[Any] = [
     None,
     "7 tokens",
@@ -76,8 +86,7 @@ async def ask(proxy: Proxy, path: str, *, stream: bool) -> httpx.Response:
     return await proxy.http.post(path, json=request(path, stream=stream))
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_what_is_no_answer_is_told_in_the_callers_words(
     proxy: Proxy, engine: RawEngine, path: str, stream: bool
 ) -> None:
@@ -110,8 +119,7 @@ async def test_what_cannot_be_passed_on_is_a_bad_gateway(proxy: Proxy, engine: R
     assert fault_in(CHAT, 502, answer.text, streamed=False)
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_an_odd_usage_costs_no_answer(proxy: Proxy, engine: RawEngine, path: str, stream: bool) -> None:
     for usage in USAGES:
         body = {"id": "chatcmpl-1", "prompt_token_ids": [1, 2], "choices": [choice()], "usage": usage}
@@ -136,8 +144,7 @@ async def test_an_odd_usage_costs_no_answer_to_several_prompts(proxy: Proxy, eng
         assert fault_in(COMPLETIONS, answer.status_code, answer.text, streamed=stream) is None, usage
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_ids_that_are_none_are_not_trained_on(proxy: Proxy, engine: RawEngine, path: str, stream: bool) -> None:
     for ids in NO_IDS:
         for prompt, sampled in (([1, 2], ids), (ids, [7, 8])):
@@ -154,8 +161,7 @@ async def test_ids_that_are_none_are_not_trained_on(proxy: Proxy, engine: RawEng
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_odd_logprobs_are_not_trained_on(proxy: Proxy, engine: RawEngine, path: str, stream: bool) -> None:
     values: list[Any] = [None, "-0.5", [], True, 3.5, -9999.0]
     for one in [*({"logprob": value} for value in values), None, "x", 5, {}]:
@@ -176,8 +182,7 @@ async def test_odd_logprobs_are_not_trained_on(proxy: Proxy, engine: RawEngine, 
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_choices_that_are_none_are_a_bad_gateway(
     proxy: Proxy, engine: RawEngine, path: str, stream: bool
 ) -> None:
@@ -225,8 +230,7 @@ async def test_what_a_model_wrote_as_arguments_is_passed_on(
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
 
 
-@FORMATS
-@pytest.mark.parametrize("stream", [True, False])
+@WAYS
 async def test_an_answer_that_is_nested_too_deeply_to_be_written_is_a_bad_gateway(
     proxy: Proxy, engine: RawEngine, path: str, stream: bool
 ) -> None:

@@ -22,6 +22,7 @@ from recorder.registry import replicas
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project
+from tests.proxy.hone_command import hone
 from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.supervision.test_supervisor import SERVER, free_port, gone
@@ -83,9 +84,11 @@ def run_file(data: Path) -> dict[str, Any] | None:
         return None
 
 
-async def test_serve_needs_no_file(start: Start, engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_serve_needs_no_file_and_takes_the_only_model_of_an_engine(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
     port = free_port()
-    arguments = ("--engine", engine.url, "--model", "base", "--port", str(port), "--data", str(tmp_path / "d"))
+    arguments = ("--engine", engine.url, "--port", str(port), "--data", str(tmp_path / "d"))
     async with start("serve", *arguments) as process:
         url = f"http://127.0.0.1:{port}"
 
@@ -94,9 +97,12 @@ async def test_serve_needs_no_file(start: Start, engine: ScriptedEngine, tmp_pat
             return health is not None and health.json()["engines_up"] == 1
 
         await until(one_engine)
-        models = await answers(url, "/v1/models")
-        assert models is not None
-        assert [card["id"] for card in models.json()["data"]] == ["base", "base@0"]
+
+        async def has_version() -> bool:  # the alias is listed before its first version exists
+            models = await answers(url, "/v1/models")
+            return models is not None and [card["id"] for card in models.json()["data"]] == ["base", "base@0"]
+
+        assert await until(has_version)
         assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -110,25 +116,11 @@ async def test_serve_on_a_port_in_use_is_one_line(start: Start, engine: Scripted
         assert len(out.splitlines()) == 1
 
 
-async def test_serve_without_a_model_says_what_to_give(start: Start) -> None:
-    async with start("serve", "--port", "0") as process:
-        out, _ = await process.communicate()
-        assert process.returncode == 2
-        assert b"--model NAME" in out
-
-
-async def test_serve_takes_the_only_model_of_an_engine(start: Start, engine: ScriptedEngine, tmp_path: Path) -> None:
-    port = free_port()
-    arguments = ("--engine", engine.url, "--port", str(port), "--data", str(tmp_path / "d"))
-    async with start("serve", *arguments) as process:
-
-        async def has_version() -> bool:  # the alias is listed before its first version exists
-            models = await answers(f"http://127.0.0.1:{port}", "/v1/models")
-            return models is not None and [card["id"] for card in models.json()["data"]] == ["base", "base@0"]
-
-        assert await until(has_version)
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+@pytest.mark.usefixtures("bare")
+def test_serve_without_a_model_says_what_to_give() -> None:
+    status, _, err = hone("serve", "--port", "0")
+    assert status == 2
+    assert "--model NAME" in err
 
 
 async def test_up_restarts_a_killed_proxy_and_stops_cleanly(
@@ -200,6 +192,7 @@ async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
         assert {line.get("program") for line in lines} == {None, "proxy"}  # what can never train starts no learner
 
 
+@pytest.mark.long
 async def test_a_learner_that_is_killed_three_times_in_one_phase_stays_down_and_agents_are_still_served(
     start: Start, engine: ScriptedEngine, tmp_path: Path
 ) -> None:

@@ -275,6 +275,11 @@ async def test_what_is_set_wrongly_ends_all_with_status_2_and_the_workers_words(
     assert status == 2, out
     assert "worker 1 ended while starting (exit status 2)" in out or "worker 2 ended while starting" in out
     assert "create a key first" in out
+
+
+@linux
+@pytest.mark.long
+async def test_what_lacks_a_model_ends_all_with_status_2(tmp_path: Path) -> None:
     async with command(tmp_path) as hone:
         status, out = await hone.ended()
     assert (status, "no model is named" in out) == (2, True), out
@@ -294,6 +299,7 @@ async def test_a_port_of_another_program_is_refused_before_anything_starts(tmp_p
 
 @linux
 @pytest.mark.slow
+@pytest.mark.long
 async def test_the_workers_of_a_killed_command_end_too(tmp_path: Path, engine: ScriptedEngine) -> None:
     async with command(tmp_path, *of(engine)) as hone:
         await until(hone.up, within_s=90)

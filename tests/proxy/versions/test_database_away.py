@@ -14,7 +14,7 @@ from tests.stores import on_its_own_server, take_away
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("how", ["cut", "fast", "immediate"])
+@pytest.mark.parametrize("how", ["cut", pytest.param("fast", marks=pytest.mark.long), "immediate"])
 async def test_versions_come_into_service_behind_a_database_that_was_away(
     tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

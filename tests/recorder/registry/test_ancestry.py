@@ -184,7 +184,7 @@ async def test_a_group_that_kills_its_trainer_is_given_up(rows: Rows) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "every", [pytest.param(3, id="every third"), pytest.param(1, id="every", marks=pytest.mark.long)]
+    "every", [pytest.param(5, id="every fifth"), pytest.param(1, id="every", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("how", ["not yet", "live", "canary", "unloadable", "bad"])
 async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_nothing(

@@ -1,6 +1,6 @@
 """A campaign whose program is killed at random moments, some inside a version's write, comes to the same as without.
 
-Six moments here, twenty in `make long`: `HONE_KILLS`.
+Three moments here, twenty in `make long`: `HONE_KILLS`.
 
 The moments are drawn from a seed, as times; each life of the program is as long as brings the kills evenly to the end
 of what is left to do. Some lives end while the files of a version are being written instead: a folder that has not got
@@ -42,8 +42,8 @@ from trainer.runtime.train import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # many programs, one after the other
 
-KILLS = int(os.environ.get("HONE_KILLS", "6"))
-INSIDE = KILLS // 5  # of them, inside the write of a version
+KILLS = int(os.environ.get("HONE_KILLS", "3"))
+INSIDE = max(1, KILLS // 5)  # of them, inside the write of a version
 LONG_S = 300.0
 STEPS = 6
 HILL = {0: 0.25, 1: 0.25, 2: 0.5, 3: 0.5, 4: 0.75}  # by steps from version 0; what comes after is worse

@@ -57,6 +57,11 @@ async def rows(store: Store, table: Any, *where: Any) -> list[Any]:
         return list(await conn.execute(select(table).where(*where)))
 
 
+def unvalidated(user: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The user's settings without a validation, for what none is needed for: half of the attempts."""
+    return {key: value for key, value in user.items() if key != "val_scenarios"} | more
+
+
 async def the_campaign(store: Store) -> CampaignView:
     (campaign,) = await campaigns.list_campaigns(Project(store, PROJECT))
     return campaign
@@ -78,14 +83,14 @@ async def test_reward_is_the_mean_over_the_judged_attempts(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 1.0
-    await ring.train(user | {"steps": 1}, told)
+    await ring.train(unvalidated(user, steps=1), told)
     (step,) = told.steps()
     assert (step.reward, step.success) == (1.0, None)
     assert (step.version, step.trained, step.left_out) == ("helpdesk@0", 0, {"zero_variance": 8})
     assert not step.failed  # nothing to learn is no fault
 
 
-@pytest.mark.parametrize("success", ["my_agent:solved", "checked"])
+@pytest.mark.parametrize("success", ["my_agent:solved", pytest.param("checked", marks=pytest.mark.long)])
 async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress, success: str
 ) -> None:
@@ -99,6 +104,7 @@ async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
     assert (before.version, before.attempts, after.version, after.success) == ("helpdesk@0", 3, "helpdesk@1", 1.0)
 
 
+@pytest.mark.long
 async def test_a_campaign_stops_at_its_target(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
@@ -112,7 +118,7 @@ async def test_a_campaign_ends_with_the_schedule_of_its_learning_rate_which_coun
 ) -> None:
     script.skill = lambda number: 0.5
     for name, versions_then in (("first", 2), ("second", 4)):  # the steps of the first do not count for the second
-        settings = user | {"name": name, "steps": 9}
+        settings = unvalidated(user, name=name, steps=9)
         ended = await ring.train(settings, told, scripted=TrainerSettings(schedule="cosine", schedule_steps=2))
         assert (ended.reason, ended.steps, ended.version) == ("schedule_ended", 2, f"helpdesk@{versions_then}")
         assert 'trainer.schedule = "cosine"' in ended.detail
@@ -122,6 +128,7 @@ async def test_a_campaign_ends_with_the_schedule_of_its_learning_rate_which_coun
     assert [step.attempts for step in told.steps()] == [8] * 4  # nothing was sampled for a step that does not begin
 
 
+@pytest.mark.long
 async def test_a_campaign_stops_on_a_plateau_of_its_validations(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
@@ -135,9 +142,9 @@ async def test_a_campaign_stops_on_a_plateau_of_its_validations(
 async def test_validation_is_never_trained_on(
     ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
-    await ring.train(user | {"val_every": 1, "val_attempts": 2}, told)
+    await ring.train(user | {"val_every": 1, "val_attempts": 2, "steps": 2}, told)
     purposes = {row.id: row.purpose for row in await rows(ring.store, trajectories)}
-    assert Counter(purposes.values()) == {"train": 24, "val": 24}
+    assert Counter(purposes.values()) == {"train": 16, "val": 18}
     used = {row.group_id for row in await rows(ring.store, step_groups)}
     members = await rows(ring.store, trajectories, trajectories.c.group_id.in_(used))
     assert members
@@ -150,8 +157,8 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
 ) -> None:
     script.reject = {1}
     script.skill = lambda number: 0.5
-    await ring.train(user, told)
-    first, second, _ = told.steps()
+    await ring.train(unvalidated(user, steps=2), told)
+    first, second = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
     assert "helpdesk@1 was rejected: probe_failed; continuing from helpdesk@0" in told.warnings()
@@ -166,7 +173,7 @@ async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
     script.reject = set(range(99))
     script.skill = lambda number: 0.5
     with pytest.raises(CampaignError, match=r"gave up after 2 failed steps in a row .* rejected: probe_failed"):
-        await ring.train(user | {"max_rejected": 2}, told)
+        await ring.train(unvalidated(user, max_rejected=2), told)
     campaign = await the_campaign(ring.store)
     assert campaign.state is CampaignState.FAILED
     assert "gave up" in (campaign.reason or "")
@@ -220,11 +227,11 @@ async def test_a_campaign_goes_on_where_the_engine_has_tried_the_adapter_or_does
 ) -> None:
     async with trial_of(ring) as trial:
         await adapter_trials.answer_trial(ring.store, trial, None)
-        assert (await ring.train(user | {"steps": 1}, told)).reason == "steps"
+        assert (await ring.train(unvalidated(user, steps=1), told)).reason == "steps"
         assert not told.warnings()
     monkeypatch.setattr(engine_trial, "WAIT_S", 0.1)
     async with trial_of(ring):
-        assert (await ring.train(user | {"steps": 1}, told, fresh=True)).reason == "steps"
+        assert (await ring.train(unvalidated(user, steps=1), told, fresh=True)).reason == "steps"
     assert [one for one in told.warnings() if "has not tried an adapter for helpdesk" in one]
 
 
@@ -244,14 +251,14 @@ async def test_a_version_that_nobody_promotes_is_told_with_its_state(
     script.promote = False
     script.skill = lambda number: 0.5
     with pytest.raises(CampaignError, match="helpdesk@1 is gated and was not in service"):
-        await ring.train(user | {"live_timeout_s": 0.3}, told)
+        await ring.train(unvalidated(user, live_timeout_s=0.3), told)
 
 
 async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
-    await ring.train(user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
+    await ring.train(unvalidated(user, agent="my_agent:stubborn", scenarios_per_step=4, steps=1), told)
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (16, 4)
     assert (step.measured_attempts, step.agent_failures) == (12, 0)  # a mean of rewards has no failures
@@ -266,8 +273,8 @@ async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
 async def test_an_agents_exception_is_judged_where_that_is_asked_for(
     ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
-    settings = user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
-    await ring.train(settings, told)
+    settings = unvalidated(user, agent="my_agent:stubborn", scenarios_per_step=4, steps=1)
+    await ring.train(settings | {"on_agent_error": "judge"}, told)
     ended = await rows(ring.store, trajectories, trajectories.c.end_reason == "agent_error")
     assert {row.state for row in ended} == {"completed"}
     assert not await rows(ring.store, groups, groups.c.state == "left_out", groups.c.reason == "too_few")
@@ -460,7 +467,7 @@ async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
 async def test_only_an_unfinished_campaign_can_be_resumed(
     ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
-    await ring.train(user | {"steps": 1}, told)
+    await ring.train(unvalidated(user, steps=1), told)
     with pytest.raises(CampaignError, match="'train' cannot be resumed: it is finished"):
         await ring.train({}, told, resume="train")
     with pytest.raises(CampaignError, match=r"there is no such campaign\. Unfinished: none"):
@@ -471,7 +478,7 @@ async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_an
     ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     for _ in range(2):
-        await ring.train(user | {"steps": 1}, told)
+        await ring.train(unvalidated(user, steps=1), told)
     assert len(await campaigns.list_campaigns(Project(ring.store, PROJECT))) == 2
 
 
@@ -508,6 +515,7 @@ async def test_a_campaign_runs_in_one_process_only(
     ring: Ring, script: Script, data: Path, user: dict[str, Any]
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 1
+    user = unvalidated(user, steps=1)
     first = asyncio.create_task(ring.train(user, RecordedProgress()))
     await ring.reached_hold.wait()
     with pytest.raises(CampaignBusy, match="another process runs campaign 'train'"):
@@ -524,7 +532,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
         "from my_agent import run as ask\n\nasync def run(task):\n    await ask(task)\n"
         "    with open('key', 'w') as file:\n        file.write(task.api_key)\n"
     )
-    await ring.train(user | {"agent": "curious:run", "steps": 1}, told)
+    await ring.train(unvalidated(user, agent="curious:run", steps=1), told)
     secret = (user["cwd"] / "key").read_text()
     assert secret.startswith("hone_")
     assert await keys.verify_secret(ring.store, secret) is None
@@ -604,10 +612,6 @@ def judged_by_checks(folder: Path, rubrics: Callable[[int], Any]) -> Script:
     (folder / "checks.py").write_text(CHECKS)
     judge = JudgeSettings.model_validate({"rewards": [{"kind": "rubric"}], "folder": folder, "backoff_s": 0.01})
     return Script(judge=False, worker=judge, skill=lambda number: 0.5)
-
-
-def unvalidated(user: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {key: value for key, value in user.items() if key != "val_scenarios"} | more
 
 
 async def test_a_group_whose_check_cannot_be_decided_is_excluded_and_the_campaign_goes_on(

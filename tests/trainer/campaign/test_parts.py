@@ -64,7 +64,7 @@ async def test_each_part_is_attempted_for_its_own_purpose_and_what_tempts_is_mea
     assert [step.success for step in told.steps()] == [1.0] * 3
 
 
-@pytest.mark.parametrize("averaged", [True, False])
+@pytest.mark.parametrize("averaged", [pytest.param(True, marks=pytest.mark.long), False])
 async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
     ring: Ring, script: Script, tmp_path: Path, averaged: bool
 ) -> None:
@@ -82,8 +82,9 @@ async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
     assert [(one.reward, one.adversarial, one.adversarial_attempts) for one in measured] == [expected] * 2
 
 
-async def test_what_is_learnt_from_is_the_train_part_alone(ring: Ring, tmp_path: Path) -> None:
-    await ring.train(split_file(tmp_path / "user"), RecordedProgress())
+async def test_what_is_learnt_from_is_the_train_part_alone(ring: Ring, script: Script, tmp_path: Path) -> None:
+    script.skill = lambda number: 0.5
+    await ring.train(split_file(tmp_path / "user") | {"steps": 1}, RecordedProgress())
     query = (
         select(scenarios.c.split)
         .join(groups, groups.c.scenario_id == scenarios.c.id)

@@ -116,8 +116,14 @@ def test_rows_longer_than_a_pass_have_the_logprobs_and_gradients_of_a_larger_pas
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("changes", [{}, {"gradient_checkpointing": True}, {"gradient_checkpointing": False}])
-@pytest.mark.parametrize("offload", [True, False, "auto"])
+@pytest.mark.parametrize(
+    ("changes", "offload"),
+    [
+        pytest.param(changes, offload, marks=() if at == other else pytest.mark.long)
+        for at, changes in enumerate([{}, {"gradient_checkpointing": True}, {"gradient_checkpointing": False}])
+        for other, offload in enumerate([True, False, "auto"])
+    ],
+)
 def test_no_setting_of_the_method_changes_the_result(tiny_base: Path, changes: dict[str, Any], offload: Any) -> None:
     expected = computed(loaded(tiny_base), some_rows(), 256)
     policy = loaded(tiny_base, offload_inputs=offload, **changes)

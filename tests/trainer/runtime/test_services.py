@@ -91,6 +91,7 @@ async def test_what_is_missing_is_started_then_used_then_stopped(tmp_path: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_proxy_that_runs_by_itself_is_used_with_a_judge_beside_it(
     tmp_path: Path, engine: ScriptedEngine
 ) -> None:
@@ -120,6 +121,7 @@ async def _until_a_proxy_reports(asked: ServiceRequest) -> Store:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_judge_that_runs_already_is_not_doubled(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     store = await open_store(asked.data, RecorderSettings(), migrate=True)

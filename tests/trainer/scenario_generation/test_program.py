@@ -202,7 +202,9 @@ async def stopped(model: JudgeServer, folder: Path, by: signal.Signals, *argumen
     return await ended(process)
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.parametrize(
+    "by", [*(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
+)
 async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
     model: JudgeServer, tmp_path: Path, by: signal.Signals
 ) -> None:
@@ -241,6 +243,7 @@ async def test_what_is_printed_is_printed_as_it_goes_and_json_says_what_there_is
     assert len(told["scenarios"]) + sum(told["missing"].values()) == 40
 
 
+@pytest.mark.long
 async def test_a_model_that_was_overloaded_is_asked_again(model: JudgeServer, tmp_path: Path) -> None:
     model.behave(fails(503), says('{"input": "Add 2 and 3"}'))
     judged_by(model, tmp_path)

@@ -35,6 +35,7 @@ async def test_a_whole_campaign_is_found_again(tmp_path: Path) -> None:
     assert b"campaign.steps | 3" in found.Tensors("settings")[0].tensor_proto.string_val[0]
 
 
+@pytest.mark.long
 async def test_a_campaign_that_is_gone_on_with_has_no_step_twice(tmp_path: Path) -> None:
     settings, events = TrackSettings(tensorboard=tmp_path / "runs"), scripted.campaign()
     await scripted.send(settings, tmp_path, events[:5])

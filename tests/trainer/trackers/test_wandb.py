@@ -39,6 +39,7 @@ async def test_a_whole_campaign_is_found_again(tmp_path: Path, monkeypatch: pyte
     scripted.assert_private(file)
 
 
+@pytest.mark.long
 async def test_a_campaign_that_is_gone_on_with_has_no_step_twice(tmp_path: Path) -> None:
     events = scripted.campaign()
     await scripted.send(OFFLINE, tmp_path, events[:5])

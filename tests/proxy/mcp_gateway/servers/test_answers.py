@@ -50,8 +50,15 @@ ENCODINGS: dict[str, tuple[str, Encode]] = {
     "br": ("br", brotlied),
     "twice": ("gzip, gzip", lambda parts: deflated([deflated(parts, GZIP)], GZIP)),
 }
-# A body of 300 MB takes seconds: `make test` has the two that clients and servers use most.
-EACH_ENCODING = [pytest.param(name, marks=() if name in ("gzip", "br") else pytest.mark.long) for name in ENCODINGS]
+USUAL = ("gzip", "br")  # a body of 300 MB takes seconds: `make test` has the two that clients and servers use most
+
+
+def each_way(names: Iterable[str], usual: Iterable[str] = ()) -> list[Any]:
+    """Each name, read whole and as a stream. `make test` reads the first one both ways, and others (`usual`) whole."""
+    first, *others = names
+    lean = {(first, True), *((name, False) for name in usual or (first, *others))}
+    pairs = [(name, streams) for name in (first, *others) for streams in (False, True)]
+    return [pytest.param(*pair, marks=() if pair in lean else pytest.mark.long) for pair in pairs]
 
 
 @contextlib.asynccontextmanager
@@ -79,8 +86,7 @@ async def memory_bounded(most_mib: float) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("encoding", EACH_ENCODING)
+@pytest.mark.parametrize(("encoding", "streams"), each_way(ENCODINGS, USUAL))
 async def test_a_small_body_that_decodes_to_a_large_one(store: Store, encoding: str, streams: bool) -> None:
     name, encode = ENCODINGS[encoding]
     server = RawServer()
@@ -145,8 +151,7 @@ FORMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "streams"), each_way(FORMS))
 async def test_an_answer_of_very_many_values_is_not_read(store: Store, form: str, streams: bool) -> None:
     server = RawServer()
     server.streams, server.encoding = streams, "gzip"
@@ -175,8 +180,7 @@ def test_values_are_counted_outside_of_strings_alone() -> None:
     assert values.count == len("{[,,,{,")
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "rot13"])
+@pytest.mark.parametrize(("encoding", "streams"), each_way(["gzip", "deflate", "br", "rot13"]))
 async def test_a_body_that_cannot_be_decoded_is_an_error_of_its_call(
     store: Store, encoding: str, streams: bool
 ) -> None:

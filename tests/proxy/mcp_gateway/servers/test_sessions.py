@@ -271,7 +271,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.long), MODERN])
 async def test_each_caller_has_a_process_of_its_own(store: Store, mode: str) -> None:
     async with gateway(store, command()) as proxy:
         async with caller(proxy, mode, "/t/one") as one, caller(proxy, mode, "/t/two") as two:

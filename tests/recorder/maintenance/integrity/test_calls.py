@@ -12,7 +12,7 @@ from recorder.store.schema import calls, choices, trajectories
 from recorder.store.sql import now
 from tests.recorder.maintenance.integrity.sound import LONG, Sound
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def test_a_call_that_a_dead_process_left_open(sound: Sound) -> None:

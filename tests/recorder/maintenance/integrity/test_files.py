@@ -14,7 +14,7 @@ from recorder.store.database import Project
 from recorder.store.schema import aliases, versions
 from tests.recorder.maintenance.integrity.sound import Sound
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def folder(sound: Sound) -> Path:

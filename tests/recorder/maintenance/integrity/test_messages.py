@@ -9,7 +9,7 @@ from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, said
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def test_a_message_that_is_not_there(sound: Sound) -> None:

@@ -9,7 +9,7 @@ from recorder.messages.tokens import pack_ids
 from recorder.store.schema import calls, choices
 from tests.recorder.maintenance.integrity.sound import LONG, Sound
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def test_prompts_are_stored_as_differences_here(sound: Sound) -> None:

@@ -12,7 +12,7 @@ from recorder.store.schema import ledger as ledger_rows
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def write(sound: Sound, run: str, code: str) -> None:

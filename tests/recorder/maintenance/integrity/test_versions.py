@@ -13,7 +13,7 @@ from recorder.store.sql import now
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.repeats_statements]  # those of test_invariants.py
 
 
 async def test_an_alias_that_points_at_a_version_that_is_not_live(sound: Sound) -> None:
