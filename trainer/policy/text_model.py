@@ -81,7 +81,7 @@ def _quiet() -> Iterator[None]:
 def _require_whole_blocks(base: Path, text: Any) -> None:
     """Refuse FP8 weights that their blocks do not divide: transformers divides them evenly, and scales them wrongly."""
     quantization = getattr(text, "quantization_config", None)
-    block = quantization.get("weight_block_size") if isinstance(quantization, dict) else None
+    block = list(quantization.get("weight_block_size") or ()) if isinstance(quantization, dict) else []
     stored = stored_tensors(base) if block else {}
     for name in stored:
         if not name.endswith(_SCALE) or (weight := stored.get(name.removesuffix(_SCALE))) is None:
