@@ -31,7 +31,7 @@ from trainer.batch.layouts import Layout
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import update
-from trainer.policy.attention import NAME
+from trainer.policy.attention.interface import NAME
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer

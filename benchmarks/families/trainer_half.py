@@ -16,21 +16,30 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from peft import PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from benchmarks.families.catalog import WINDOW
 from recorder.base.errors import HoneError
-from recorder.models.base_model import read_base_model
 from trainer.artifacts import probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, publish_adapter, unservable_modules
+from trainer.batch.layouts import Layout
 from trainer.batch.packing import Ids
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
+from trainer.lora.file_layout import ExpertLayout
+from trainer.lora.targets import EXPERT_PARAMETERS, EXPERTS
 from trainer.policy import startup_check
-from trainer.policy.base_model import load_policy, resolve_base
+from trainer.policy.base_model import (
+    add_plain_lora,
+    exact_targets,
+    first_architecture,
+    load_policy,
+    read_config,
+    resolve_base,
+)
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.text_model import load_text_model
@@ -44,10 +53,6 @@ _TRAINED: Final = 12  # at the end of a row
 _PEFT_NAME: Final = ".default."
 _PEFT_CLASSES: Final = "base_model.model."
 _MEDIA: Final = ("vision", "visual", "audio")  # in the names of a base's other parts
-_BLAMED: Final = {
-    "sliding": "layers with a window", "chunked": "layers with chunks", "linear": "recurrent layers",
-    "unknown": "layers of an unknown kind",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +109,10 @@ def _measure(policy: Policy, base: Path, adapters: Path) -> TrainedFamily:
     logprob_gap, gradient_gap = compare(policy, plain, rows)
     policy.load_state(None)
     contexts = _step(policy, rows)
-    adapter, unpublished = _publish(policy, adapters, contexts)
-    method = row_method(policy)
+    adapter, unpublished = _publish(policy, base, adapters, contexts)
     figures = TrainerFigures(
-        rows=method,
-        reason=None if method == "packed" else why_not_packed(base),
+        rows=policy.layout.value,
+        reason=None if policy.layout is Layout.PACKED else policy.unpacked_reason,
         logprob_gap=logprob_gap,
         gradient_gap=gradient_gap,
         modules=tuple(one for one in policy.modules if one != "base_layer"),
@@ -116,20 +120,6 @@ def _measure(policy: Policy, base: Path, adapters: Path) -> TrainedFamily:
         unpublished=unpublished,
     )
     return TrainedFamily(figures, policy, adapter, contexts)
-
-
-def row_method(policy: Policy) -> str:
-    """How rows are computed: `packed` with shared prefixes, or `one by one`."""
-    return "one by one" if policy.alone else "packed"
-
-
-def why_not_packed(base: Path) -> str:
-    """What in a base keeps rows from being packed, by its configuration."""
-    profile = read_base_model(base)
-    found = [_BLAMED[kind] for kind in sorted(set(profile.layers)) if kind in _BLAMED]
-    found += ["attention sinks"] if profile.has_attention_sinks else []
-    found += ["scores with a soft cap"] if profile.attention_soft_cap else []
-    return ", ".join(found) or "its logits differ when rows are packed"
 
 
 def make_rows(policy: Policy) -> list[Row]:
@@ -161,16 +151,23 @@ def plain_model(policy: Policy, base: Path) -> PeftModel:
     lora = policy.config
     if hasattr(config, "vision_config"):
         model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-        names = {name.removeprefix(_PEFT_CLASSES).split(".lora_")[0] for name in policy.parameters}
-        lora = replace(lora, target_modules=names)
+        adapted = _add_by_names(model, lora, policy)
     else:  # which also dequantises
         model = load_text_model(base, config, torch.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        adapted = get_peft_model(model, lora)
+        adapted = add_plain_lora(model, base, SETTINGS, first_architecture(read_config(base)))
     copy_weights(policy, adapted)
     adapted.train(False)
     return adapted
+
+
+def _add_by_names(model: Any, lora: LoraConfig, policy: Policy) -> PeftModel:
+    names = {name.removeprefix(_PEFT_CLASSES).split(".lora_")[0] for name in policy.parameters}
+    experts = {name for name in names if name.endswith(f".{EXPERTS}")}
+    parameters = [f"{name}.{parameter}" for name in sorted(experts) for parameter in EXPERT_PARAMETERS]
+    modules = {name for name in names - experts if not name.endswith(".base_layer")}
+    with warnings.catch_warnings(), exact_targets():
+        warnings.simplefilter("ignore")
+        return get_peft_model(model, replace(lora, target_modules=modules, target_parameters=parameters or None))
 
 
 def write_merged(policy: Policy, base: Path, folder: Path) -> Path:
@@ -269,13 +266,14 @@ def _ends(row: Row) -> list[int]:
     return [int(at) for at in np.flatnonzero(row.trained)]
 
 
-def _publish(policy: Policy, adapters: Path, contexts: Mapping[str, Any]) -> tuple[Path | None, str | None]:
+def _publish(policy: Policy, base: Path, adapters: Path, contexts: Mapping[str, Any]) -> tuple[Path | None, str | None]:
     """Publish the policy's LoRA as a step does; the folder, or why there is none."""
     shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-    if refused := unservable_modules(shapes, SETTINGS.rank):
+    layout = ExpertLayout.of(first_architecture(read_config(base)), SETTINGS.rank)
+    if refused := unservable_modules(shapes, SETTINGS.rank, layout):
         return None, f"engines load no LoRA on {', '.join(refused)}"
     origin = AdapterOrigin("family", 1, "family@0", policy.base, None)
-    lora = LoraShape(SETTINGS.rank, SETTINGS.alpha, policy.modules)
+    lora = LoraShape(SETTINGS.rank, SETTINGS.alpha, policy.modules, layout)
     try:
         return publish_adapter(adapters, origin, lora, policy.state(), shapes, contexts).path, None
     except HoneError as e:

@@ -154,6 +154,15 @@ def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings, arch
 
     Raises `TrainerError`.
     """
+    adapted = add_plain_lora(model, base, settings, architecture)
+    use_own_experts(adapted)
+    return adapted
+
+
+def add_plain_lora(
+    model: PreTrainedModel, base: Path, settings: TrainerSettings, architecture: str | None
+) -> PeftModel:
+    """The same with PEFT's own forward pass of experts."""
     targets = choose_targets(model, settings.target, architecture, str(base))
     for name in targets.experts:
         experts = model.get_submodule(name)
@@ -170,19 +179,17 @@ def add_lora(model: PreTrainedModel, base: Path, settings: TrainerSettings, arch
     with torch.random.fork_rng(devices=[]):  # restores the CPU's generator, which draws the weights
         torch.manual_seed(settings.seed)
         try:
-            with warnings.catch_warnings(), _exact_targets():
+            with warnings.catch_warnings(), exact_targets():
                 warnings.simplefilter(
                     "ignore"
                 )  # PEFT's doubts about a target: what cannot be served is refused by name
-                adapted = get_peft_model(model, config)
+                return get_peft_model(model, config)
         except ValueError as e:
             raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
-    use_own_experts(adapted)
-    return adapted
 
 
 @contextmanager
-def _exact_targets() -> Iterator[None]:
+def exact_targets() -> Iterator[None]:
     """Within: PEFT takes targets as they are named.
 
     For mixtures, it would read `shared_expert.up_proj` as the experts' `gate_up_proj` and give that twice the rank, as

@@ -13,18 +13,17 @@ from transformers import AutoModelForCausalLM
 from tests.trainer.building import random_ids
 from tests.trainer.families import MIXTURES, VOCABULARY, make_model, save_family
 from tests.trainer.served import served_logits
-from trainer.batch.packing import pack
+from trainer.batch.layouts import make_packs
 from trainer.lora.expert_layer import compute_experts
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.step_memory import measure_step
-from trainer.policy.base_model import add_lora, load_policy
+from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
 
 RANK = 4
 SETTINGS = TrainerSettings(device="cpu", rank=RANK, alpha=8.0, token_budget=256)
-ALONE = ("gpt-oss", "llama4")  # their attention is not the trainer's yet: their own forward pass, one row
 ROWS = [random_ids(20, 0) + random_ids(length, length) for length in (9, 17, 12)]
 
 
@@ -36,34 +35,23 @@ def plain_model(base: Path) -> Any:
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def trained_logits(policy: Policy, family: str) -> dict[int, torch.Tensor]:
+def trained_logits(policy: Policy) -> dict[int, torch.Tensor]:
     """The logits of each row, with gradients: packed rows where the trainer packs this family."""
-    if family in ALONE:
-        return {index: policy._causal(input_ids=torch.tensor([row])).logits[0] for index, row in enumerate(ROWS)}
     found = {}
-    for one in pack([np.array(row, np.int32) for row in ROWS], 256, alone=policy.alone):
+    for one in make_packs([np.array(row, np.int32) for row in ROWS], 256, policy.layout):
         hidden = policy.hidden(one)
         for index, places in zip(one.rows, one.places, strict=True):
             found[index] = policy.head(hidden[torch.from_numpy(places)])
     return found
 
 
-def load(family: str, base: Path) -> Policy:
-    if family not in ALONE:
-        return load_policy(base, SETTINGS)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-    policy = Policy(add_lora(model, base, SETTINGS, type(model).__name__), str(base), SETTINGS)
-    policy.set_attention("eager")
-    return policy
-
-
 @pytest.mark.parametrize("family", MIXTURES)
 def test_logprobs_and_gradients_are_those_of_the_plain_forward_pass(family: str, tmp_path: Path) -> None:
     base = save_family(family, tmp_path)
-    policy = load(family, base)
+    policy = load_policy(base, SETTINGS)
     policy.load_state(random_state(policy, 3))
     loss = torch.zeros(())
-    found = trained_logits(policy, family)
+    found = trained_logits(policy)
     for index, row in enumerate(ROWS):
         loss = loss + found[index].log_softmax(-1)[torch.arange(len(row) - 1), row[1:]].sum()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -89,7 +77,7 @@ def test_logprobs_and_gradients_are_those_of_the_plain_forward_pass(family: str,
 @pytest.mark.parametrize("family", ["qwen3-moe", "gpt-oss", "llama4"])
 def test_without_the_lora_and_with_an_untrained_one_the_base_computes(family: str, tmp_path: Path) -> None:
     base = save_family(family, tmp_path)
-    policy, plain = load(family, base), plain_model(base)
+    policy, plain = load_policy(base, SETTINGS), plain_model(base)
     policy.set_attention("eager")
     ids = torch.tensor([ROWS[0]])
     with torch.no_grad():

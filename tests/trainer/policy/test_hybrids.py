@@ -21,7 +21,7 @@ from trainer.batch.packing import Segment, pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import pass_method, recurrent, startup_check
-from trainer.policy.attention import register_attention
+from trainer.policy.attention.interface import register_attention
 from trainer.policy.base_model import add_lora, load_policy
 from trainer.policy.model import Policy
 from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
@@ -187,7 +187,7 @@ def test_the_hidden_states_and_their_gradients_agree_in_float64(bases: Path, nam
     register_attention()
     model = AutoModelForCausalLM.from_pretrained(hybrid(bases, name), attn_implementation="eager")
     target = SETTINGS.model_copy(update={"target": ["q_proj", "v_proj", "out_proj"]})
-    policy = Policy(add_lora(model, bases, target).double(), name, SETTINGS)
+    policy = Policy(add_lora(model, bases, target, None).double(), name, SETTINGS)
     policy.load_state({k: v.double() for k, v in startup_check.random_state(policy).items()})
     if name in PACKED:
         policy.set_attention("hone_packed")
