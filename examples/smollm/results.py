@@ -137,7 +137,7 @@ def summarize(
     """Return a run's result.
 
     `model`: the name to show; `base`: its folder, or a hub id. `float32`: whether engine and trainer compute in it.
-    `sessions`: seconds and CPU minutes of each start of the program, null where it was killed.
+    `sessions`: seconds and CPU minutes of each start of the program, null where unknown: it was killed, or failed.
     """
     steps = report["steps"]
     gaps = [one["metrics"]["logprob_gap_max"] for one in steps if "logprob_gap_max" in one["metrics"]]
@@ -298,7 +298,7 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
             f"{one['logprob_gap_max']:.1e}",
             str(one["tokens_per_s"]),
             str(one["minutes"]),
-            str(one["cpu_minutes"]),
+            "not known" if one["cpu_minutes"] is None else str(one["cpu_minutes"]),
             *(_rise(one["held_out"][name]) for name in ("trained", "untrained")),
         ]
         for one in found

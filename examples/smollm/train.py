@@ -105,7 +105,7 @@ def is_finished(project: Project) -> bool:
 
 
 class Session:
-    """One start of the program, in a file of all of them: `[{"seconds", "cpu_minutes"}]`, null where it was killed."""
+    """One start of the program, in a file of all of them: `[{"seconds", "cpu_minutes"}]`, null where unknown."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -116,10 +116,10 @@ class Session:
         self._began, self._cpu = time.monotonic(), _cpu_seconds()
         self._write({"seconds": None, "cpu_minutes": None})
 
-    def __exit__(self, *_: object) -> None:
-        """Write what it took."""
-        cpu = (_cpu_seconds() - self._cpu) / 60
-        self._write({"seconds": round(time.monotonic() - self._began, 1), "cpu_minutes": round(cpu, 2)})
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        """Write what it took. The CPU time of a killed program's own programs is not known."""
+        cpu = None if failure else round((_cpu_seconds() - self._cpu) / 60, 2)
+        self._write({"seconds": round(time.monotonic() - self._began, 1), "cpu_minutes": cpu})
 
     def _write(self, own: Mapping[str, Any]) -> None:
         self._file.write_text(json.dumps([*self._earlier, own]) + "\n", encoding="utf-8")
@@ -152,7 +152,7 @@ def told(result: results.Result, folder: Path) -> int:
         f"  |Δlogprob| to the engine: at most {result['logprob_gap_max']} on {result['trained_tokens']} trained tokens"
     )
     print(f"  {result['tokens_per_s']} sampled tokens a second; {result['minutes']} minutes", end="")
-    print(f", {result['cpu_minutes']} CPU minutes")
+    print(f", {result['cpu_minutes']} CPU minutes" if result["cpu_minutes"] is not None else "")
     for kinds, part in result["held_out"].items():
         for when in (results.BEFORE, results.AFTER):
             one = part[when]

@@ -23,11 +23,18 @@ from recorder.models.context import context_length, default_context_length
 from recorder.models.families import FAMILIES, LayerKind, ModelConfig, layer_kinds, text_config
 from recorder.models.media import architecture_of, read_media
 from recorder.models.parsers import ParserChoice, choose_reasoning_parser, choose_tool_parser
-from recorder.models.quantization import quantization_method
 from recorder.models.refusals import load_config, refuse_folder, refuse_name
 from recorder.models.shapes import head_size, kv_heads, tensor_shapes
 from recorder.models.shipped_configs import shipped_parsers
-from recorder.models.weights import DTYPE_BYTES, PartSizes, count, indexed_bytes, stored_tensors, sum_parts
+from recorder.models.weights import (
+    DTYPE_BYTES,
+    PartSizes,
+    count,
+    indexed_bytes,
+    quantization_method,
+    stored_tensors,
+    sum_parts,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from typing import Any, Final
 from recorder.errors import BaseInvalid
 from recorder.models.context import CONTEXT_FLAG, stated_context
 from recorder.models.media import TEXT_PARTS, architecture_of, read_media, text_part
-from recorder.models.quantization import DEQUANTIZED, quantization_method
-from recorder.models.weights import missing_weights, stored_tensors, weight_files
+from recorder.models.weights import DEQUANTIZED, missing_weights, quantization_method, stored_tensors, weight_files
 
 # With these, vLLM's longest context is not the one of config.json.
 _OWN_CONTEXT: Final = ("--hf-overrides", "--rope-scaling")

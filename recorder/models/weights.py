@@ -1,4 +1,4 @@
-"""How large each part of a model is, by the headers of its safetensors files; and whether all its files are there.
+"""How large each part of a model is, by the headers of its safetensors files; whether all are there, and quantised.
 
 Only headers are read: a few hundred KB of a model of any size. Refuses: the weights themselves.
 """
@@ -17,6 +17,10 @@ from typing import Any, Final
 # the first pair with a match is used
 WEIGHTS: Final = (("*.safetensors", "*.safetensors.index.json"), ("*.bin", "*.bin.index.json"))
 DTYPE_BYTES: Final = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "uint8": 1.0}
+# Methods of `quantization_config` that the trainer's library dequantises without a GPU and without further packages.
+# The engine serves quantised weights as they are; the trainer computes with the same weights as plain numbers. The
+# step's check of logprobs bounds what remains between the two (`trainer.step.engine_gap`).
+DEQUANTIZED: Final = ("fp8", "mxfp4")
 _PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # the file names of sharded weights
 _MAX_HEADER_BYTES: Final = 100_000_000  # safetensors' own limit
 
@@ -163,3 +167,14 @@ def _listed(folder: Path) -> list[Path]:
         if found := [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]:
             return found
     return []
+
+
+def quantization_method(config: Mapping[str, Any]) -> str | None:
+    """The method of a config.json's `quantization_config`, in lower case; None: the weights are not quantised."""
+    found = config.get("quantization_config") or _of_text(config)
+    return str(found.get("quant_method") or "unknown").lower() if isinstance(found, Mapping) else None
+
+
+def _of_text(config: Mapping[str, Any]) -> object:
+    text = config.get("text_config")
+    return text.get("quantization_config") if isinstance(text, Mapping) else None

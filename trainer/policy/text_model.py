@@ -19,8 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from recorder.models.quantization import quantization_method
-from recorder.models.weights import stored_tensors
+from recorder.models.weights import quantization_method, stored_tensors
 from trainer.errors import UnsupportedModel
 
 # Prefixes of the language model's weights in the files, old and new, and what its own class calls them.
