@@ -24,9 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from proxy.engine.base import WITHOUT_LORA
 from proxy.engine.command import EngineCommand, engine_command
 from proxy.engine.replica import Replica
-from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from proxy.errors import AdapterError, ConfigError, EngineError, EngineUnreachable
 from proxy.settings.sections import EngineSettings
 
 T = TypeVar("T")
@@ -36,7 +37,6 @@ _STOP_S: Final = 30.0
 _ASKED: Final = 4  # times, each up to a minute
 _NAME: Final = "base"
 _KEY: Final = "families"
-_WITHOUT_LORA: Final = ("--no-enable-lora",)
 # The last lines of vLLM's log say only that the engine died: the reason is the first error that is none of these.
 _ERROR: Final = re.compile(
     r"^(?:\(.*?\) )?(?:ERROR .*?\] )?"
@@ -75,8 +75,8 @@ def serve_adapter(
     """Start an engine for a base, load the adapter, and compare. `log`: where the engine writes."""
     try:
         return asyncio.run(_served(base, adapter, probe, log, dtype))
-    except (EngineDied, EngineError, EngineUnreachable, AdapterError, TimeoutError) as e:
-        return EngineFigures(refusal=_one_line(str(e)))
+    except (ConfigError, EngineDied, EngineError, EngineUnreachable, AdapterError, TimeoutError) as e:
+        return EngineFigures(refusal=_one_line(str(e)).replace(str(base), "BASE"))
 
 
 def serve_merged(model: Path, probe: Mapping[str, Any], log: Path) -> float | str:
@@ -85,7 +85,7 @@ def serve_merged(model: Path, probe: Mapping[str, Any], log: Path) -> float | st
     """
 
     async def compare() -> float:
-        async with engine(model, log, *_WITHOUT_LORA) as replica:
+        async with engine(model, log, WITHOUT_LORA) as replica:
             return await _gap(replica, _NAME, probe, "new")
 
     try:

@@ -7,6 +7,7 @@ sentences themselves (`recorder.models.refusals`), and asking a hub.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from proxy.engine.device import detect_device
 from proxy.errors import ConfigError
@@ -19,6 +20,8 @@ from recorder.models.on_disk import cached_snapshot
 from recorder.models.refusals import BaseRefusal, load_config, refuse_engine_context, refuse_folder, refuse_name
 from recorder.models.shipped_configs import shipped_folder
 from recorder.models.weights import is_whole
+
+WITHOUT_LORA: Final = "--no-enable-lora"  # in engine.args: the engine serves the base alone
 
 
 def base_folder(engine: EngineSettings) -> Path | None:
@@ -61,7 +64,7 @@ def require_base(engine: EngineSettings) -> None:
 
 def _refuse_mixture(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:
     """The refusal of a mixture of experts on a CPU. A remote engine's device is known only where it is set."""
-    if engine.urls and engine.device != "cpu":
+    if (engine.urls and engine.device != "cpu") or WITHOUT_LORA in engine.args:
         return None
     is_mixture = read_base_model(folder, name=base, needs_weights=False).experts is not None
     return refuse_cpu_engine(base) if is_mixture and detect_device(engine) == "cpu" else None

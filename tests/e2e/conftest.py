@@ -59,6 +59,7 @@ base_model = "helpdesk"
 base = "{MODEL}"
 name = "tiny-qwen3"
 chat_template = "{THINKING_TEMPLATE}"
+reasoning_parser = ""
 max_model_len = 2048
 max_lora_rank = 8
 max_loras = 2

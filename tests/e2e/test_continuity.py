@@ -38,6 +38,7 @@ ENGINE = f"""
 base = "{MODEL}"
 name = "tiny-qwen3"
 chat_template = "{THINKING_TEMPLATE}"
+reasoning_parser = ""
 max_model_len = 2048
 max_lora_rank = 8
 """
