@@ -17,7 +17,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ long: setup ## what `make test` omits, before a release: the tests marked long; 
 
 pythons: setup ## the quick tests under every other Python from 3.11 on that runs here, and a table; ONLY="3.12 3.13" some of them
 	@$(BIN)/python -m scripts.pythons $(ONLY) -- $(QUICK) -m $(IS_QUICK)
+
+newest: setup ## the trainer's tests with the newest torch, transformers and PEFT, whose steps this engine serves
+	@$(BIN)/python -m scripts.newest
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
 	$(BIN)/python -m build --outdir dist

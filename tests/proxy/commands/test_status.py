@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from proxy.settings.descriptions import field_descriptions
 from proxy.settings.sections import ProxySettings
 from recorder.queue import leases
 from recorder.queue.claims import claim_one_for_judging
@@ -46,7 +47,7 @@ def test_config_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.
     assert lines["proxy.port"].endswith("9  <- env HONE_PROXY__PORT")
     as_json = json.loads(hone("config", "--json")[1])
     assert as_json["file"] == "hone.toml"
-    what = ProxySettings.model_fields["port"].description
+    what = field_descriptions(ProxySettings)["port"]
     assert as_json["settings"]["proxy.port"] == {"value": 9, "from": "env HONE_PROXY__PORT", "what": what}
     assert as_json["settings"]["engine.api_key"]["value"] == "********"
 
@@ -54,7 +55,7 @@ def test_config_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.
 def test_config_says_what_a_setting_is_in_the_words_of_its_model(tmp_path: Path) -> None:
     (tmp_path / "hone.toml").write_text("[aliases.helpdesk]\n")
     code, out, _ = hone("config", "proxy.port")
-    assert (code, out) == (0, f"proxy.port  8700\n    {ProxySettings.model_fields['port'].description}\n")
+    assert (code, out) == (0, f"proxy.port  8700\n    {field_descriptions(ProxySettings)['port']}\n")
     keys = [line.split()[0] for line in hone("config", "judge.feedback")[1].splitlines() if not line.startswith(" ")]
     assert keys == ["judge.feedback.wait_s"]
     assert "aliases.helpdesk.gate.kl_max" in hone("config", "aliases.helpdesk.gate")[1]

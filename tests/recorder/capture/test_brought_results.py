@@ -31,7 +31,7 @@ def text_result(text: str, **more: Any) -> dict[str, Any]:
 
 async def gateway_call(recorder: Recorder, result: dict[str, Any] | None, **how: Any) -> str:
     """Call `find` through the gateway's part of the recorder; return the tool call's id."""
-    stated = {name: how.pop(name) for name in ("stated", "source", "whose", "group", "sessions") if name in how}
+    stated = {name: how.pop(name) for name in ("stated", "source", "access", "group", "sessions") if name in how}
     started_at = time.time()
     joined = await recorder.tools.join(PROJECT, "find", ARGUMENTS, **stated)
     await asyncio.sleep(0)

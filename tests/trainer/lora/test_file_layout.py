@@ -28,6 +28,7 @@ from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
 
 RANK = 4
+needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 SETTINGS = TrainerSettings(device="cpu", rank=RANK, alpha=8.0, token_budget=256)
 ORIGIN = AdapterOrigin("mixture", 1, "mixture@0", "tiny", None)
 
@@ -192,6 +193,7 @@ def altered(spec: dict[str, Any], file: Path) -> dict[str, Any]:
     return spec | {"family": "altered", "state": str(file)}
 
 
+@needs_vllm
 def test_vllm_s_own_code_loads_the_experts_and_holds_the_trainer_s_matrices(tmp_path: Path) -> None:
     """Also: fused names on a class that has one pair for each expert are refused, and a difference is found."""
     pairs = [(family, type(make_model(family)).__name__) for family in MIXTURES]
