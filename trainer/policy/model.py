@@ -153,7 +153,9 @@ class Policy:
             if isinstance(module, BaseTunerLayer):
                 module.cast_input_dtype_enabled = False  # peft would make every LoRA's input float32: see `hidden`
         if self.can_recompute:
-            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # from transformers 5.24 on by the first name; the other one warns there
+            newer = getattr(self._causal, "activation_checkpointing_enable", None)
+            (newer or self._causal.gradient_checkpointing_enable)({"use_reentrant": False})
             self._causal.disable_input_require_grads()  # needed by reentrant checkpoints alone
             for module in self._causal.modules():
                 if hasattr(module, "_gradient_checkpointing_func"):

@@ -35,6 +35,9 @@ _WINDOW: Final = _code(masking_utils.sliding_window_overlay(1))
 _CHUNK: Final = _code(masking_utils.chunked_overlay(1, _NOTHING))
 # Added where positions begin again: the segments of a pack say more than it does.
 _PACKED: Final = _code(masking_utils.packed_sequence_mask_function(_NOTHING))
+# Around the others there, in newer versions: they are asked about positions in a row. The segments say these too.
+_remap: Any = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+_REMAPPED: Final = _code(_remap(masking_utils.causal_mask_function, _NOTHING)) if _remap is not None else None
 
 
 def describe_mask(*, mask_function: _Function, **others: Any) -> Reach | None:
@@ -55,11 +58,13 @@ def describe_mask(*, mask_function: _Function, **others: Any) -> Reach | None:
 
 def _conjuncts(function: _Function) -> Iterator[_Function]:
     """The functions of which a mask is the intersection."""
-    if _code(function) is not _ALL_OF:
+    if _code(function) is _REMAPPED:
+        yield from _conjuncts(inspect.getclosurevars(function).nonlocals["mask_function"])
+    elif _code(function) is _ALL_OF:
+        for one in inspect.getclosurevars(function).nonlocals["mask_functions"]:
+            yield from _conjuncts(one)
+    else:
         yield function
-        return
-    for one in inspect.getclosurevars(function).nonlocals["mask_functions"]:
-        yield from _conjuncts(one)
 
 
 def _size(function: _Function, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -13,14 +14,16 @@ from trainer.policy.attention import interface
 from trainer.policy.attention.reach import Reach
 
 STATES = torch.zeros(1, 12, 8)
+# transformers renamed it in 5.24
+CACHE = "cache" if "cache" in signature(masking_utils.create_causal_mask).parameters else "past_key_values"
 PACKED = torch.tensor([[0, 1, 2, 3, 4, 5, 2, 3, 4, 0, 1, 2]])  # positions of three segments
 
 
 def described(make: Any, config: Any, **named: Any) -> Any:
     interface.register_attention()
     config._attn_implementation = interface.NAME
-    given = {"attention_mask": None, "past_key_values": None, "position_ids": PACKED, **named}
-    return make(config=config, inputs_embeds=STATES, **given)
+    given = {"attention_mask": None, "position_ids": PACKED, **named}
+    return make(config, STATES, **{CACHE: None}, **given)
 
 
 def test_the_masks_of_transformers_are_described() -> None:
