@@ -178,7 +178,10 @@ _POLICIES: dict[str, Policy] = {}
 
 def _cached(bases: Path, name: str) -> Policy:
     if name not in _POLICIES:
-        _POLICIES[name] = loaded(bases, name)
+        policy = _POLICIES[name] = loaded(bases, name)
+        # The delta rule rounds to float32, and packing moves the borders of its chunks. The check's LoRA magnifies that
+        # to the bound for some shapes; this one leaves it at a ninth. What a row sees of another is far above both.
+        policy.load_state({name: tensor * 0.3 for name, tensor in startup_check.random_state(policy, 3).items()})
     return _POLICIES[name]
 
 
