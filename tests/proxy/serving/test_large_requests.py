@@ -16,10 +16,10 @@ import pytest
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.event_loop import GAP_S, loop_gaps
-from tests.proxy.apart import Apart, apart
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.formats import CHAT, COMPLETIONS, MESSAGES, RESPONSES, fault_in, request
 from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
+from tests.proxy.separate_process import SeparateProcess, separate_process
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # to the engine
 
@@ -33,20 +33,20 @@ LISTS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @pytest.fixture
-async def other(tmp_path: Path) -> AsyncIterator[Apart]:
-    async with apart(tmp_path) as process:
+async def other(tmp_path: Path) -> AsyncIterator[SeparateProcess]:
+    async with separate_process(tmp_path) as process:
         yield process
 
 
 @pytest.fixture
-async def plain_proxy(store: Store, other: Apart) -> AsyncIterator[Proxy]:
+async def plain_proxy(store: Store, other: SeparateProcess) -> AsyncIterator[Proxy]:
     """A proxy before an engine that only answers. A slow disk takes longer than two seconds for 20,000 messages."""
     recording = RecorderSettings(commit_timeout_s=50.0)
     async with serving(store, other, settings=WITHOUT_PAGES, recording=recording) as running:
         yield running
 
 
-async def served(proxy: Proxy, other: Apart, path: str, body: dict[str, Any] | bytes) -> str:
+async def served(proxy: Proxy, other: SeparateProcess, path: str, body: dict[str, Any] | bytes) -> str:
     """Send a request from the other process, which must be answered while the loop runs. Return the answer."""
     await other.prepare(body if isinstance(body, bytes) else json.dumps(body).encode())
     async with loop_gaps() as gaps:
@@ -79,19 +79,21 @@ async def test_more_than_20000_messages_are_refused(proxy: Proxy, engine: FakeEn
 @pytest.mark.parametrize("stream", [False, pytest.param(True, marks=ONCE_MORE)])
 @pytest.mark.parametrize("path", [CHAT, pytest.param(MESSAGES, marks=ONCE_MORE), RESPONSES])
 async def test_20000_messages_are_served_and_recorded(
-    plain_proxy: Proxy, other: Apart, path: str, stream: bool
+    plain_proxy: Proxy, other: SeparateProcess, path: str, stream: bool
 ) -> None:
     await served(plain_proxy, other, path, request(path, **LISTS[path](19_999), stream=stream))
     [call] = await plain_proxy.calls()
     assert len(call["request"]["messages"]) == 19_999
 
 
-async def test_20000_messages_of_a_named_trajectory_are_served(plain_proxy: Proxy, other: Apart) -> None:
+async def test_20000_messages_of_a_named_trajectory_are_served(plain_proxy: Proxy, other: SeparateProcess) -> None:
     await served(plain_proxy, other, f"/t/one{CHAT}", request(CHAT, **LISTS[CHAT](19_999)))
     assert (await plain_proxy.call())["trajectory_external_id"] == "one"
 
 
-async def test_20000_messages_are_compared_with_a_recorded_conversation(plain_proxy: Proxy, other: Apart) -> None:
+async def test_20000_messages_are_compared_with_a_recorded_conversation(
+    plain_proxy: Proxy, other: SeparateProcess
+) -> None:
     said = LISTS[CHAT](19_997)["messages"]
     more = [*said, {"role": "assistant", "content": "It"}, {"role": "user", "content": "and"}]
     for clock, messages in (("It is nine.", said), ("It is ten.", more)):
@@ -102,14 +104,14 @@ async def test_20000_messages_are_compared_with_a_recorded_conversation(plain_pr
     assert second["trajectory_id"] == first["trajectory_id"]
 
 
-async def test_a_response_with_19000_items_is_continued(plain_proxy: Proxy, other: Apart) -> None:
+async def test_a_response_with_19000_items_is_continued(plain_proxy: Proxy, other: SeparateProcess) -> None:
     text = await served(plain_proxy, other, RESPONSES, request(RESPONSES, **LISTS[RESPONSES](19_000)))
     more = request(RESPONSES, previous_response_id=json.loads(text)["id"])
     await served(plain_proxy, other, RESPONSES, more)
     assert len((await plain_proxy.calls())[1]["request"]["messages"]) == 19_002
 
 
-async def test_20000_messages_are_counted(plain_proxy: Proxy, other: Apart) -> None:
+async def test_20000_messages_are_counted(plain_proxy: Proxy, other: SeparateProcess) -> None:
     await served(plain_proxy, other, "/tokenize", request(CHAT, **LISTS[CHAT](19_999)))
 
 
@@ -122,7 +124,9 @@ LONG = {
 
 
 @pytest.mark.parametrize(("path", "body"), LONG.values(), ids=LONG)
-async def test_a_long_message_is_served_and_recorded(plain_proxy: Proxy, other: Apart, path: str, body: str) -> None:
+async def test_a_long_message_is_served_and_recorded(
+    plain_proxy: Proxy, other: SeparateProcess, path: str, body: str
+) -> None:
     await served(plain_proxy, other, path, body.encode())
     call = await plain_proxy.call()
     assert call["request"]["messages"][0]["content"] == json.loads(body)["messages"][0]["content"]
@@ -196,7 +200,9 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, other: Apart, arguments: str) -> None:
+async def test_hostile_arguments_do_not_stop_the_loop(
+    plain_proxy: Proxy, other: SeparateProcess, arguments: str
+) -> None:
     calls = [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
     many = calls * (6_000_000 // len(arguments))
     said = [
@@ -209,7 +215,7 @@ async def test_hostile_arguments_do_not_stop_the_loop(plain_proxy: Proxy, other:
     assert call["request"]["messages"][1]["tool_calls"] == many
 
 
-async def test_a_long_conversation_is_served_and_recorded_whole(plain_proxy: Proxy, other: Apart) -> None:
+async def test_a_long_conversation_is_served_and_recorded_whole(plain_proxy: Proxy, other: SeparateProcess) -> None:
     text = 'Look at {"a": [1, 2, {"b": "c"}]}, please.\n' * 300
     said = [{"role": ("user", "assistant")[n % 2], "content": f"{n} {text}"} for n in range(401)]
     await served(plain_proxy, other, CHAT, request(CHAT, messages=said))

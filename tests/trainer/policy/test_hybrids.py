@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.passes import row_logprobs
 from trainer.batch import padding
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import Segment, pack
@@ -24,7 +25,7 @@ from trainer.policy import pass_method, recurrent, startup_check
 from trainer.policy.attention.interface import register_attention
 from trainer.policy.base_model import add_lora, load_policy
 from trainer.policy.model import Policy
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
+from trainer.policy.update import plan_update
 from trainer.settings import TrainerSettings
 
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=1024, gradient_checkpointing=False)
@@ -104,13 +105,7 @@ def gradient_of(policy: Policy, logprobs: torch.Tensor) -> torch.Tensor:
 
 
 def together(policy: Policy, rows: list[Row], budget: int = 1024) -> Computed:
-    weighted = [WeightedRow(row, 1.0, 1.0) for row in rows]
-    found: dict[int, torch.Tensor] = {}
-    for one in plan_update(policy, weighted, SETTINGS, budget).packs:
-        logprobs, _ = pack_logprobs(policy, one, gather_tokens(one, weighted, policy.device), SETTINGS.logprob_chunk)
-        counts = [rows[index].trained_tokens for index in one.rows]
-        found |= dict(zip(one.rows, torch.split(logprobs, counts), strict=True))
-    logprobs = torch.cat([found[index] for index in range(len(rows))])
+    logprobs = row_logprobs(policy, rows, SETTINGS, budget)
     return logprobs.detach(), gradient_of(policy, logprobs)
 
 

@@ -15,16 +15,15 @@ from torch.utils._pytree import tree_leaves
 
 from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.passes import row_logprobs
 from tests.trainer.policy.test_startup_check import SHAPE, gemma3, llama, saved
 from trainer.batch.layouts import Layout
 from trainer.batch.rows import Row
-from trainer.batch.weights import WeightedRow
 from trainer.policy import memory, pass_method, row_fit, startup_check
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.row_fit import RowNeeds
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
 
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=256, logprob_chunk=32)
@@ -65,13 +64,7 @@ def loaded(base: Path, **changes: Any) -> Policy:
 def computed(policy: Policy, rows: list[Row], pass_budget: int) -> Computed:
     """The logprobs of all trained tokens, row by row, and the gradient of a weighted sum of them."""
     policy.pass_budget = pass_budget
-    weighted = [WeightedRow(row, 1.0, 1.0) for row in rows]
-    found: dict[int, torch.Tensor] = {}
-    for one in plan_update(policy, weighted, SETTINGS, pass_budget).packs:
-        logprobs, _ = pack_logprobs(policy, one, gather_tokens(one, weighted, policy.device), SETTINGS.logprob_chunk)
-        counts = [rows[index].trained_tokens for index in one.rows]
-        found |= dict(zip(one.rows, torch.split(logprobs, counts), strict=True))
-    logprobs = torch.cat([found[index] for index in range(len(rows))])
+    logprobs = row_logprobs(policy, rows, SETTINGS, pass_budget)
     parameters = list(policy.parameters.values())
     weights = torch.linspace(-1, 1, len(logprobs)) / len(logprobs)
     gradients = torch.autograd.grad((logprobs * weights).sum(), parameters)

@@ -41,7 +41,7 @@ class _Packer:
         return packed
 
 
-class Compressing:
+class CompressingApp:
     """Stands before an app. `used`: the encodings of its answers, and what was offered."""
 
     def __init__(self, app: Any, order: Sequence[str], *, asked_or_not: bool = False) -> None:
@@ -87,10 +87,10 @@ async def call(store: Store, url: str, mode: str) -> Any:
 async def test_the_best_encoding_that_is_asked_for_is_read(
     store: Store, mode: str, order: Sequence[str], chosen: str
 ) -> None:
-    made: list[Compressing] = []
+    made: list[CompressingApp] = []
 
-    def around(app: Any) -> Compressing:
-        made.append(Compressing(app, order))
+    def around(app: Any) -> CompressingApp:
+        made.append(CompressingApp(app, order))
         return made[0]
 
     async with served(Everything(), around=around) as url:
@@ -101,7 +101,7 @@ async def test_the_best_encoding_that_is_asked_for_is_read(
 
 
 async def test_an_encoding_that_is_not_asked_for_is_named_in_the_error(store: Store) -> None:
-    async with served(Everything(), around=lambda app: Compressing(app, ["zstd"], asked_or_not=True)) as url:
+    async with served(Everything(), around=lambda app: CompressingApp(app, ["zstd"], asked_or_not=True)) as url:
         result = await call(store, url, "auto")
     assert result.is_error
     assert "'zstd', which Hone does not read" in result.content[0].text

@@ -13,14 +13,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.passes import row_logprobs
 from trainer.batch.layouts import Layout
 from trainer.batch.rows import Row
-from trainer.batch.weights import WeightedRow
 from trainer.policy import pass_method, startup_check
 from trainer.policy.attention import interface
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
 
 WINDOW = 12
@@ -92,13 +91,7 @@ def rows_around_a_window() -> list[Row]:
 def by_the_trainer(policy: Policy, rows: list[Row], pass_budget: int = 512) -> Computed:
     """Logprobs row by row, and the gradient of a weighted sum, in passes of at most `pass_budget` tokens."""
     policy.pass_budget = pass_budget
-    weighted = [WeightedRow(row, 1.0, 1.0) for row in rows]
-    found: dict[int, torch.Tensor] = {}
-    for one in plan_update(policy, weighted, SETTINGS, pass_budget).packs:
-        logprobs, _ = pack_logprobs(policy, one, gather_tokens(one, weighted, policy.device), SETTINGS.logprob_chunk)
-        counts = [rows[index].trained_tokens for index in one.rows]
-        found |= dict(zip(one.rows, torch.split(logprobs, counts), strict=True))
-    return _with_gradients(policy, torch.cat([found[index] for index in range(len(rows))]))
+    return _with_gradients(policy, row_logprobs(policy, rows, SETTINGS, pass_budget))
 
 
 def by_the_model(policy: Policy, rows: list[Row]) -> Computed:

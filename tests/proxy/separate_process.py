@@ -23,7 +23,7 @@ _HEAD = {"id": "chatcmpl-1", "created": 1, "model": "base-model", **_IDS}
 
 
 @dataclass(frozen=True)
-class Apart:
+class SeparateProcess:
     """The other process. `url`: its engine's, which answers each chat completion with one token."""
 
     url: str
@@ -44,15 +44,19 @@ class Apart:
 
 
 @contextlib.asynccontextmanager
-async def apart(folder: Path) -> AsyncIterator[Apart]:
+async def separate_process(folder: Path) -> AsyncIterator[SeparateProcess]:
     """Start the process; `folder` is for the bodies."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.proxy.apart", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.proxy.separate_process",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield Apart((await process.stdout.readline()).decode().strip(), process, folder)
+        yield SeparateProcess((await process.stdout.readline()).decode().strip(), process, folder)
     finally:
         process.stdin.close()
         await process.wait()
