@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
 import aiosqlite
+from aiosqlite.core import _STOP_RUNNING_SENTINEL, set_result
 
 R = TypeVar("R")
 
@@ -178,9 +179,38 @@ class CancelSafeConnection(aiosqlite.Connection):
 
     def stop(self) -> asyncio.Future[Any] | None:
         """Close after the running statement, and end the thread; only once, because an ended thread does not answer."""
-        if self._stopped is None:
-            self._stopped = super().stop()
+        if self._running:
+            self._running = False
+            with suppress(RuntimeError):  # collected as garbage where no loop runs: nobody waits
+                self._stopped = asyncio.get_running_loop().create_future()
+            self._tx.put_nowait((None, partial(self._close_and_end, self._stopped)))
         return self._stopped
+
+    def _close_and_end(self, stopped: asyncio.Future[Any] | None) -> object:
+        """Run in the thread."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # it is gone with its thread
+                self._connection.close()
+            self._connection = None
+        if stopped is not None:
+            with suppress(RuntimeError):  # the loop is closed: who was cancelled in `close` does not wait for this
+                stopped.get_loop().call_soon_threadsafe(set_result, stopped, None)
+        return _STOP_RUNNING_SENTINEL
+
+    async def _connect(self) -> Self:
+        # The file is opened completely even if this task is cancelled, so that its thread never answers a closed loop.
+        if self._connection is None:
+            opened = asyncio.get_running_loop().create_future()
+            self._tx.put_nowait((opened, self._connector))
+            try:
+                await finish(opened)
+                self._connection = opened.result()
+            except BaseException:
+                if opened.done() and not opened.cancelled() and opened.exception() is None:
+                    self._connection = opened.result()
+                self.stop()
+                raise
+        return self
 
 
 def connect(database: str, **given: Any) -> CancelSafeConnection:

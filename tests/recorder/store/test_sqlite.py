@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -90,3 +95,42 @@ async def test_a_read_needs_the_thread_for_begin_statement_and_commit(
     async with store.read() as conn:
         assert (await conn.execute(text("select 1 union all select 2"))).all() == [(1,), (2,)]
     assert jobs == ["_run", "_run", "commit"]
+
+
+@pytest.mark.parametrize("moment", ["while it opens", "while it closes"])
+def test_a_loop_that_ends_before_a_connections_thread_is_told_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A page's reader is cancelled as the program ends: the thread finds the loop closed."""
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+
+    class Slow(sqlite3.Connection):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            time.sleep(0.1)
+            super().__init__(*given, **named)
+
+        def close(self) -> None:
+            time.sleep(0.1)
+            super().close()
+
+    connection = connect(str(tmp_path / "one.db"))
+    connection._connector = partial(sqlite3.connect, tmp_path / "one.db", factory=Slow, check_same_thread=False)
+
+    async def use() -> None:
+        if moment == "while it opens":
+            opening = asyncio.ensure_future(connection)
+            await asyncio.sleep(0.02)
+            opening.cancel()
+            await asyncio.wait([opening])
+            assert opening.cancelled()
+        else:
+            await connection
+            closing = asyncio.ensure_future(connection.close())
+            await asyncio.sleep(0.02)
+            closing.cancel()
+
+    asyncio.run(use())
+    connection._thread.join(10)
+    assert not connection._thread.is_alive()
+    assert failures == []
