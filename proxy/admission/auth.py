@@ -117,6 +117,7 @@ class Guard:
         self._own_groups = own_groups
         self._known: Lru[str, tuple[Caller, float]] = Lru(REMEMBERED_KEYS)
         self._guarded = True
+        self._is_answered = False  # the store has said once whether there are keys
         self._guarded_until = float("-inf")
         self._asking = asyncio.Lock()
         self._away = False  # the latest check got no answer from the store
@@ -150,6 +151,7 @@ class Guard:
         if needed is None:
             return Caller(frozenset())
         if secret is None:
+            self._require_answer()
             raise Unauthorized("this proxy needs a key: send `Authorization: Bearer hone_…` or `x-api-key: hone_…`.")
         caller = await self._verified(secret)
         if path.rstrip("/") not in _BY_KEY:
@@ -168,6 +170,7 @@ class Guard:
         elif token is not None:
             caller = await self._signed_in(token)
         else:
+            self._require_answer()
             raise Unauthorized("sign in with a key that has the scope 'read'.")
         caller.require(needed, f"{method} {path}")
         if caller.run is not None:
@@ -201,12 +204,17 @@ class Guard:
                     await self._ask_guarded()
         return self._guarded
 
+    def _require_answer(self) -> None:
+        """Raise Unavailable before the store's first answer: nobody knows then whether a key is needed."""
+        if not self._is_answered:
+            raise Unavailable("whether this proxy needs a key cannot be checked now: the store does not answer.")
+
     async def _ask_guarded(self) -> None:
         # If the store does not answer, the last known state holds; before its first answer the proxy is closed.
         try:
             async with asyncio.timeout(self._patience_s):
                 self._guarded = await keys.has_keys(self._project)
-            self._away = False
+            self._away, self._is_answered = False, True
         except (StoreError, TimeoutError):
             self._away = True
         finally:

@@ -11,7 +11,8 @@ import pytest
 
 from proxy.admission import auth
 from proxy.admission.auth import Guard, is_loopback, needed_scope
-from proxy.errors import CallerError, Forbidden, Unauthorized, WrongMediaType
+from proxy.errors import CallerError, Forbidden, Unauthorized, Unavailable, WrongMediaType
+from recorder.errors import StoreUnavailable
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Project, Store
@@ -241,3 +242,22 @@ async def test_versions_by_name_and_measuring_runs_need_eval(proxy: Proxy, store
         assert (await http.get("/metrics")).status_code == 401
         problem = await http.get("/hone/v1/aliases")
         assert (problem.status_code, problem.headers["content-type"]) == (401, "application/problem+json")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/hone/"])
+async def test_before_the_stores_first_answer_nobody_is_told_that_a_key_is_needed(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def away(_: Project) -> bool:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "has_keys", away)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="whether this proxy needs a key cannot be checked now"):
+                await guard.admit("GET", path, LOCAL, "127.0.0.1")
+    while guard._away:  # the next check is made beside a request
+        with pytest.raises(Unavailable):
+            await guard.admit("GET", path, LOCAL, "127.0.0.1")
+        await asyncio.sleep(0.01)
+    assert not (await guard.admit("GET", path, LOCAL, "127.0.0.1")).guarded
