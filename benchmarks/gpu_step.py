@@ -36,11 +36,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from benchmarks.load import machine
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.rows import Row
-from trainer.batch.weights import GroupRows, WeightedRow, weigh
+from trainer.batch.weights import WeightedRow
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import GroupRows
 from trainer.policy import update
 from trainer.policy.base_model import load_policy
 from trainer.policy.logprobs import token_logprobs
-from trainer.policy.losses import LOSSES
+from trainer.policy.losses import LOSSES, SampledTokens
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
@@ -100,7 +102,7 @@ def steps_rows(sizes: Sizes, vocabulary: int, seed: int = 0) -> list[WeightedRow
         mean = sum(rewards.values()) / len(rewards)
         advantages = {name: reward - mean for name, reward in rewards.items()}
         groups.append(GroupRows(str(number), "default", rows, rewards, advantages, (), ()))
-    return weigh(groups, shadow_weight=0.5)
+    return weigh_groups(groups, TrainerSettings())
 
 
 def _row(name: str, prompt: Any, sizes: Sizes, vocabulary: int, random: np.random.Generator) -> Row:
@@ -348,7 +350,8 @@ def _loss_of(policy: Policy, one: WeightedRow, states: Tensor, settings: Trainer
     before = torch.from_numpy(trained - 1).to(policy.device)
     ones = torch.ones_like(behaviour)
     found, _ = token_logprobs(states[before], policy.head, targets, ones, chunk=settings.logprob_chunk)
-    return (LOSSES["grpo"](found, behaviour, ones * one.advantage, settings).loss * one.weight).sum()
+    tokens = SampledTokens(found, behaviour, ones * one.advantage, found.detach(), torch.zeros_like(targets), 1)
+    return (LOSSES["grpo"](tokens, settings).loss * one.rl_weight).sum()
 
 
 def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from recorder.queue.groups.readiness import GroupCode
 from recorder.reasons import REASONS, explain_reason
 from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
-from trainer.batch.weights import UntrainedChoice
+from trainer.objectives.group_rows import UntrainedChoice
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 

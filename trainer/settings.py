@@ -1,13 +1,31 @@
 """The `[trainer]` section of hone.toml: base model, loss, optimizer, size of a step.
 
-Owns: names, units, defaults and their reasons. Refuses: torch, because processes without torch read settings.
+Owns: names, units, defaults and their reasons, and recipes: published algorithms as defaults. Refuses: torch, because
+processes without torch read settings.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
+
+_GRPO: Final = {"loss": "grpo", "clip_low": 0.2, "clip_high": 0.2, "importance_cap": math.inf}
+
+# No recipe sets `kl_coef`. `hone` is the defaults of the settings themselves.
+RECIPES: Final[Mapping[RecipeName, Mapping[str, Any]]] = {
+    "hone": {},
+    "grpo": {**_GRPO, "normaliser": "trajectory", "advantage": "mean_std"},
+    "dapo": {**_GRPO, "clip_high": 0.28, "normaliser": "token", "advantage": "mean_std"},
+    "dr_grpo": {**_GRPO, "normaliser": "constant", "advantage": "mean"},
+    "gspo": {**_GRPO, "loss": "gspo", "clip_low": 3e-4, "clip_high": 4e-4, "advantage": "mean_std"},
+    "cispo": {"loss": "cispo", "cispo_cap": 5.0, "normaliser": "token", "advantage": "mean_std"},
+    "rloo": {**_GRPO, "normaliser": "token", "advantage": "rloo"},
+}
 
 
 class TrainerSettings(BaseModel):
@@ -30,22 +48,37 @@ class TrainerSettings(BaseModel):
     seed: int = 42
     """Random seed of the first LoRA weights, and of everything random after them."""
 
-    loss: Literal["grpo", "cispo"] = "grpo"
-    """`grpo`: the token-clipped ratio. `cispo`: the clipped importance weight, without its gradient."""
+    recipe: RecipeName = "hone"
+    """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
+    A value of your own wins."""
+    loss: Literal["grpo", "cispo", "reinforce", "gspo"] = "grpo"
+    """`grpo`: the token-clipped ratio. `cispo`, `reinforce`: the truncated importance weight, without its gradient.
+    `gspo`: one clipped ratio to the parent version for all tokens of a row."""
     clip_low: float = Field(0.2, gt=0, lt=1)
-    """grpo: ratios below 1 − this are clipped."""
+    """grpo, gspo: ratios below 1 − this are clipped."""
     clip_high: float = Field(0.28, gt=0)
-    """grpo: ratios above 1 + this are clipped. It is higher than `clip_low`, so that rare tokens can gain probability.
-    """
+    """grpo, gspo: ratios above 1 + this are clipped. It is higher than `clip_low`, so that rare tokens can gain
+    probability."""
     cispo_cap: float = Field(5.0, ge=1)
     """cispo: the largest importance weight of a token."""
     importance_cap: float = Field(2.0, ge=1)
-    """grpo: the largest importance weight of a token with a negative advantage, which clipping leaves unbounded."""
+    """The largest importance weight of a token: for grpo with a negative advantage, which clipping leaves unbounded;
+    for reinforce; for gspo of its parent over the engine. `inf`: no limit."""
+    ratio_over: Literal["row", "turn"] = "row"
+    """gspo: the tokens that share a ratio. `row`: all trained tokens of a sequence. `turn`: those of one answer."""
+    normaliser: Literal["trajectory", "token", "constant"] = "trajectory"
+    """What the sum of the token losses is divided by. `trajectory`: every trajectory has equal weight, whatever its
+    length. `token`: every token has. `constant`: the number of trajectories times `constant_length`."""
+    constant_length: int | None = Field(None, ge=1)
+    """constant: the length in tokens that each trajectory counts as."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base. 0 also saves the base's forward pass."""
+    advantage: Literal["mean", "mean_std", "rloo", "rank"] = "mean"
+    """How rewards of one task become advantages. `mean`: the reward minus the group's mean. `mean_std`: that, divided
+    by their standard deviation, which favours very easy and very hard tasks. `rloo`: the reward minus the mean of the
+    others. `rank`: the rank in the group, from −1 to 1. Against a running baseline, `rloo` and `rank` are `mean`."""
     advantage_std: bool = False
-    """Divide advantages by the standard deviation of the rewards that they were compared with. This favours very easy
-    and very hard tasks."""
+    """The same as `advantage = "mean_std"`."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 
@@ -117,6 +150,24 @@ class TrainerSettings(BaseModel):
     precision of engine and trainer (docs/your-vllm.md)."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_recipe(cls, given: Any) -> Any:
+        name = given.get("recipe") if isinstance(given, dict) else None
+        recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
+        return {**recipe, **given} if recipe else given
+
+    @model_validator(mode="after")
+    def _check_objective(self) -> Self:
+        if self.advantage_std and self.advantage not in ("mean", "mean_std"):
+            raise ValueError(f'advantage_std contradicts advantage = "{self.advantage}". Set one of them.')
+        if self.advantage_std:
+            self.advantage = "mean_std"
+        if self.normaliser == "constant" and self.constant_length is None:
+            why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
+            raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
+        return self
 
     @property
     def schedule_end(self) -> int | None:

@@ -6,6 +6,7 @@ Owns: masking secrets. Refuses: where values come from (`proxy.settings.loader`)
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def display_value(key: str, value: Any) -> Any:
             if all(isinstance(v, str) for v in value)
             else [display_value(key, v) for v in value]
         )
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # as TOML writes it; JSON has no such number
     if isinstance(value, str):
         return _command_shown(value)
     return value if isinstance(value, bool | int | float) else str(value)

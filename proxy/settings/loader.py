@@ -27,6 +27,7 @@ from pydantic_settings.exceptions import SettingsError
 from proxy.errors import ConfigError
 from proxy.settings.display import display_value, list_leaves
 from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
+from trainer.settings import RECIPES
 
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rlvr": {
@@ -82,6 +83,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
         _merge(merged, raw)
         origin.update(names)
     merged, origin = _over_preset(merged, origin)
+    merged, origin = _over_recipe(merged, origin)
     try:
         settings = HoneSettings(**merged)
     except ValidationError as e:
@@ -209,13 +211,29 @@ def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
     """The settings, with the preset that they name as defaults. An unknown preset is refused like any invalid value."""
-    campaign = merged.get("campaign")
-    name = campaign.get("preset") if isinstance(campaign, Mapping) else None
+    name = _named(merged, "campaign", "preset")
+    return _over(PRESETS.get(name, {}), f"preset {name}", merged, origin)
+
+
+def _over_recipe(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
+    """The same for the trainer's recipe, which the trainer's settings apply by themselves: here for the sources."""
+    name = _named(merged, "trainer", "recipe")
+    values = next((values for recipe, values in RECIPES.items() if recipe == name), {})
+    return _over({f"trainer.{key}": value for key, value in values.items()}, f"recipe {name}", merged, origin)
+
+
+def _named(merged: Raw, section: str, key: str) -> str:
+    found = merged.get(section)
+    return str(found.get(key)) if isinstance(found, Mapping) else ""
+
+
+def _over(defaults: Mapping[str, Any], source: str, merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
+    """The settings with these defaults, by dotted key, below them."""
     whole: Raw = {}
-    for key, value in PRESETS.get(str(name), {}).items():
+    for key, value in defaults.items():
         *parents, leaf = key.split(".")
         _merge(whole, _nest(parents, {leaf: value}))
-    names = dict.fromkeys(_keys(whole), f"preset {name}")
+    names = dict.fromkeys(_keys(whole), source)
     _merge(whole, merged)
     return whole, names | origin
 

@@ -1,191 +1,34 @@
-"""Turn scored groups into the rows of a step, with advantages and token weights.
+"""A row of a step with the weights of its tokens in the loss.
 
-Owns: which members count for a group's mean, which groups are excluded and why, and the ledger rows of exclusions.
-Refuses: reading the store, torch.
+Owns: the shape. Refuses: choosing weights (`trainer.objectives`), torch.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
-from recorder.messages.trainability import Exclusion
-from recorder.queue.training.baselines import Baseline, ComparedReward
-from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.stats.advantages import group_advantages
-from recorder.store.ledger import LedgerRow
-from recorder.views.trajectories.shapes import GroupView, TrajectoryView
-from trainer.batch.advantages import running_advantages, token_weights
-from trainer.batch.rows import Row, RowBasis, SkippedChoice, trajectory_rows
+import numpy as np
+from numpy.typing import NDArray
 
+from trainer.batch.rows import Row
 
-class UntrainedChoice(StrEnum):
-    """Why a trajectory or group is excluded, beside the recorder's `Exclusion` and states."""
-
-    REWARD_MISSING = "reward_missing"  # the judge gave none
-    TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
-    ZERO_VARIANCE = "zero_variance"  # all did equally well
-    NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
-    NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
-    NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
-
-
-@dataclass(frozen=True, slots=True)
-class ExcludedTrajectory:
-    """A member without any trained token. `recorded`: the ledger has the reason already, since its group was closed."""
-
-    trajectory_id: str
-    code: str
-    recorded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRows:
-    """One group ready for training. `code` set: it is excluded for that reason, and `rows` is empty."""
-
-    group_id: str
-    project_id: str
-    rows: Sequence[Row]
-    rewards: Mapping[str, float]  # trajectory id → reward of the members that count
-    advantages: Mapping[str, float]
-    left: Sequence[ExcludedTrajectory]
-    skipped: Sequence[SkippedChoice]
-    code: str | None = None
-    single: frozenset[str] = frozenset()  # the members that are one call, not a whole trajectory
-    baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
-
-    @property
-    def trained(self) -> set[str]:
-        """The trajectories with at least one trained token."""
-        return {row.trajectory_id for row in self.rows}
-
-    def compared(self) -> list[ComparedReward]:
-        """The baseline of each trained trajectory's reward, if that was not the group."""
-        trained = sorted(self.trained & self.baselines.keys())
-        return [ComparedReward(id_, self.rewards[id_], **asdict(self.baselines[id_])) for id_ in trained]
-
-    def ledger_rows(self) -> list[LedgerRow]:
-        """The exclusions in a trained group: its members, and single choices of trained members."""
-        trained = self.trained
-        new = [left for left in self.left if not left.recorded]
-        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in new]
-        choices = [
-            LedgerRow(self.project_id, "call", s.call_id, s.code, {"choice": s.choice, "trajectory": s.trajectory_id})
-            for s in self.skipped
-            if s.trajectory_id in trained
-        ]
-        return members + choices
+# One value for all trained tokens of a row, or one for each of them in their order, of shape (trained,).
+TokenValues = float | NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedRow:
-    """A row, its trajectory's advantage, and the weight of each of its trained tokens in the step's loss."""
+    """A row of a step, with the final weight of each of its trained tokens in each part of the loss.
+
+    `rl_weight` multiplies the surrogate of the advantage, `ce_weight` the cross-entropy −logprob, `kl_weight` the
+    divergence to a teacher, whose logprobs are `teacher`; None: the base is the teacher.
+    """
 
     row: Row
-    advantage: float
-    weight: float
+    advantage: TokenValues
+    rl_weight: TokenValues
     substep: int = 0  # which of the step's optimizer steps it is for
-
-
-def group_rows(
-    group: GroupView,
-    rewards: Mapping[str, float | None],
-    basis: RowBasis,
-    *,
-    divide_by_std: bool = False,
-    baselines: Mapping[str, Baseline] | None = None,
-) -> GroupRows:
-    """Decide which parts of a scored group are trained on. `rewards` is trajectory id → reward of its current score.
-
-    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean.
-    """
-    left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
-    excluded = {one.trajectory_id for one in left}
-    counted = [member for member in group.members if member.id not in excluded]
-    scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
-    if baselines is None:
-        advantages = group_advantages(scored, divide_by_std=divide_by_std)
-    else:
-        advantages = running_advantages(scored, baselines, divide_by_std=divide_by_std)
-    if advantages is None:
-        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), _why_nothing(scored, left, baselines))
-    rows, skipped, without_rows = [], [], []
-    leaves = {member.main_path[-1] for member in group.members if member.main_path}
-    for member in counted:
-        own, without = trajectory_rows(member, basis)
-        # A choice that is a sibling's leaf belongs to the sibling, and is trained or reported there.
-        without = [s for s in without if s.code != Exclusion.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
-        rows += own
-        skipped += without
-        if not own:
-            without_rows.append(ExcludedTrajectory(member.id, _why_untrained(without)))
-    code = None if rows else _commonest(one.code for one in without_rows)
-    left += without_rows
-    single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
-    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, single, baselines or {})
-
-
-def _why_nothing(
-    scored: Mapping[str, float], left: Sequence[ExcludedTrajectory], baselines: Mapping[str, Baseline] | None
-) -> UntrainedChoice:
-    if len(scored) > (1 if baselines is None else 0):
-        return UntrainedChoice.ZERO_VARIANCE
-    lacking = any(one.code == UntrainedChoice.NO_BASELINE for one in left)
-    return UntrainedChoice.NO_BASELINE if lacking else UntrainedChoice.TOO_FEW
-
-
-def weigh(groups: Iterable[GroupRows], shadow_weight: float, substeps: int = 1) -> list[WeightedRow]:
-    """Weigh the rows of a whole step so that in each optimizer step every whole trajectory has equal weight.
-
-    `shadow_weight` is the weight of a single call of a shadow group relative to a whole trajectory. Groups are
-    distributed over the `substeps`, so none is empty while there are enough groups. The order is by substep, by
-    trajectory and then as the rows came: equal input gives equal sums.
-    """
-    ordered = sorted(groups, key=lambda group: group.group_id)
-    dealt = [_weighed(ordered[number::substeps], shadow_weight, number) for number in range(substeps)]
-    return [row for rows in dealt for row in rows]
-
-
-def _weighed(groups: Sequence[GroupRows], shadow_weight: float, substep: int) -> list[WeightedRow]:
-    tokens: Counter[str] = Counter()
-    for group in groups:
-        for row in group.rows:
-            tokens[row.trajectory_id] += row.trained_tokens
-    weights = token_weights(tokens, {id_: shadow_weight for group in groups for id_ in group.single})
-    return [
-        WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id], substep)
-        for group in groups
-        for row in sorted(group.rows, key=lambda row: row.trajectory_id)
-    ]
-
-
-def _excluded(
-    member: TrajectoryView, rewards: Mapping[str, float | None], baselines: Mapping[str, Baseline] | None
-) -> ExcludedTrajectory | None:
-    """Why a member does not even count for the mean, if so."""
-    if member.state is not TrajectoryState.COMPLETED:
-        return ExcludedTrajectory(member.id, member.state, recorded=True)
-    if member.selection is not None:
-        return ExcludedTrajectory(member.id, Exclusion.NOT_SELECTED, recorded=True)
-    if member.purpose is not Purpose.TRAIN:
-        return ExcludedTrajectory(member.id, Exclusion.PURPOSE, recorded=member.purpose is Purpose.NONE)
-    reward = rewards.get(member.id)
-    if reward is None or not math.isfinite(reward):
-        return ExcludedTrajectory(member.id, UntrainedChoice.REWARD_MISSING)
-    if baselines is not None and member.id not in baselines:
-        return ExcludedTrajectory(member.id, UntrainedChoice.NO_BASELINE)
-    return None
-
-
-def _why_untrained(skipped: Sequence[SkippedChoice]) -> str:
-    """The code for a whole trajectory: that of the choices on its main path."""
-    chosen = [one.code for one in skipped if one.code != Exclusion.NOT_SELECTED]
-    return _commonest(chosen) or _commonest(one.code for one in skipped) or UntrainedChoice.NOTHING_SAMPLED
-
-
-def _commonest(codes: Iterable[str]) -> str | None:
-    ranked = Counter(codes).most_common(1)
-    return ranked[0][0] if ranked else None
+    ce_weight: TokenValues = 0.0
+    kl_weight: TokenValues = 0.0
+    teacher: NDArray[np.floating] | None = None  # nats, (trained,)
+    parent: NDArray[np.floating] | None = None  # nats, (trained,): by the version that the step began from

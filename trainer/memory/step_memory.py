@@ -263,7 +263,7 @@ def _measure_with(implementation: str, config: Any, settings: TrainerSettings, p
         policy.allow_long_rows(planned)
         optimizer = _MeasuredOptimizer(policy.parameters, settings)
         optimizer.counter = counter
-        rows = _rows(planned.tokens, planned.one_row or policy.layout is not Layout.PACKED)
+        rows = _rows(planned.tokens, planned.one_row or policy.layout is not Layout.PACKED, settings.kl_coef)
         plan = update.plan_update(policy, rows, settings, planned.tokens)
         lora = sum(one.numel() for one in policy.parameters.values())
         with counter:
@@ -377,20 +377,21 @@ def _repeats_keys(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, i
     return False
 
 
-def _rows(tokens: int, one_row: bool) -> list[WeightedRow]:
+def _rows(tokens: int, one_row: bool, kl_weight: float) -> list[WeightedRow]:
     """Rows that fill a pass of `tokens` tokens: one, or two whose first quarter of the pass is shared."""
     if one_row or tokens < _LEAST_SHARED:
-        return [_row(np.zeros(tokens, np.int32))]
+        return [_row(np.zeros(tokens, np.int32), kl_weight)]
     own = (tokens - tokens // 4) // 2
     shared = np.zeros(tokens - 2 * own, np.int32)
-    return [_row(np.concatenate([shared, np.full(own, number, np.int32)])) for number in (1, 2)]
+    return [_row(np.concatenate([shared, np.full(own, number, np.int32)]), kl_weight) for number in (1, 2)]
 
 
-def _row(ids: Ids) -> WeightedRow:
+def _row(ids: Ids, kl_weight: float) -> WeightedRow:
     """A row of which half is trained on."""
     places = np.arange(len(ids))
     trained = places % (2 * _SPAN) >= _SPAN if len(ids) > 2 * _SPAN else places >= len(ids) // 2
     trained[-1] = True
     behaviour = np.where(trained, np.float32(-1), np.float32(np.nan))
     ages = np.where(trained, 0, -1).astype(np.int32)
-    return WeightedRow(Row("planned", ids, trained, behaviour, -behaviour, ages, (("call", 0),)), 0.5, 1.0)
+    row = Row("planned", ids, trained, behaviour, -behaviour, ages, (("call", 0),))
+    return WeightedRow(row, 0.5, 1.0, kl_weight=kl_weight)

@@ -5,9 +5,10 @@ Owns: gathering trained tokens, the sum of the loss, the metrics. Refuses: files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,11 +17,11 @@ from torch import Tensor
 
 from trainer.batch.layouts import make_packs
 from trainer.batch.packing import Pack
-from trainer.batch.weights import WeightedRow
+from trainer.batch.weights import TokenValues, WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy import memory
 from trainer.policy.logprobs import token_logprobs
-from trainer.policy.losses import LOSSES, kl_to_base
+from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, kl_to_teacher
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
@@ -38,7 +39,13 @@ class PackTokens:
     temperatures: Tensor
     behaviour: Tensor
     advantages: Tensor
-    weights: Tensor
+    rl_weights: Tensor
+    ce_weights: Tensor | None  # None: all are 0
+    kl_weights: Tensor | None
+    teacher: Tensor | None  # None: the base is the teacher of all
+    parent: Tensor | None  # None: the policy is still the parent
+    units: Tensor  # int64: the row or turn of each token, from 0
+    unit_count: int
     fresh: Tensor  # bool: sampled by the version that is being trained
 
     def __len__(self) -> int:
@@ -162,10 +169,13 @@ def train_step(
     return sums.means() | fresh.means() | optimizer.step()
 
 
-def measure_gaps(
+def measure_parent(
     policy: Policy, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool], fresh: FreshGaps
-) -> None:
-    """Add the gaps of rows that are trained on only after the weights have changed. Raises `StepInterrupted`."""
+) -> list[WeightedRow]:
+    """Return rows that are trained on only after the weights have changed, with their logprobs at the parent, and add
+    their gaps to `fresh`. Raises `StepInterrupted`.
+    """
+    rows = list(planned.rows)
     for one in planned.packs:
         if stopped():
             raise StepInterrupted("the step was stopped before its update: its groups are given back")
@@ -173,6 +183,10 @@ def measure_gaps(
             tokens = gather_tokens(one, planned.rows, policy.device)
             logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         fresh.add(one, planned.rows, tokens, logprobs)
+        own = torch.split(logprobs, [rows[index].row.trained_tokens for index in one.rows])
+        for index, values in zip(one.rows, own, strict=True):
+            rows[index] = replace(rows[index], parent=values.cpu().numpy())
+    return rows
 
 
 def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
@@ -202,27 +216,52 @@ def pack_logprobs(policy: Policy, one: Pack, tokens: PackTokens, chunk: int) -> 
     return token_logprobs(hidden, policy.head, tokens.targets, tokens.temperatures, chunk=chunk)
 
 
-def gather_tokens(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> PackTokens:
+def gather_tokens(
+    one: Pack, rows: Sequence[WeightedRow], device: torch.device, ratio_over: Literal["row", "turn"] = "row"
+) -> PackTokens:
     """Find the trained tokens of a pack: the position that predicts each, and the inputs of the loss."""
-    before, parts = [], []
-    for index, places in zip(one.rows, one.places, strict=True):
-        row = rows[index].row
-        trained = np.flatnonzero(row.trained)
-        before.append(places[trained - 1])
-        parts.append((row, trained, np.full(len(trained), rows[index].advantage), rows[index].weight))
+    own = [rows[index] for index in one.rows]
+    trained = [np.flatnonzero(weighted.row.trained) for weighted in own]
+    pairs = [(weighted.row, at) for weighted, at in zip(own, trained, strict=True)]
+    units = _units(trained, ratio_over)
 
-    def floats(arrays: list[NDArray[np.floating]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(arrays).astype(np.float32)).to(device)
+    def floats(arrays: Iterable[NDArray[np.floating]]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(arrays)).astype(np.float32)).to(device)
+
+    def spread(values: Iterable[TokenValues]) -> Tensor:
+        return floats(np.broadcast_to(value, len(at)) for value, at in zip(values, trained, strict=True))
+
+    def weights(values: Sequence[TokenValues]) -> Tensor | None:
+        return spread(values) if any(np.any(value) for value in values) else None
+
+    def known(values: Sequence[NDArray[np.floating] | None]) -> Tensor | None:
+        filled = [np.float32(np.nan) if value is None else value for value in values]
+        return spread(filled) if any(value is not None for value in values) else None
+
+    def ints(arrays: Iterable[NDArray[np.integer]]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(arrays)).astype(np.int64)).to(device)
 
     return PackTokens(
-        before=torch.from_numpy(np.concatenate(before)).to(device),
-        targets=torch.from_numpy(np.concatenate([r.token_ids[t] for r, t, _, _ in parts]).astype(np.int64)).to(device),
-        temperatures=floats([r.temperature[t] for r, t, _, _ in parts]),
-        behaviour=floats([r.behaviour[t] for r, t, _, _ in parts]),
-        advantages=floats([advantages for _, _, advantages, _ in parts]),
-        weights=floats([np.full(len(t), weight) for _, t, _, weight in parts]),
-        fresh=torch.from_numpy(np.concatenate([r.age[t] == 0 for r, t, _, _ in parts])).to(device),
+        before=ints(places[at - 1] for places, at in zip(one.places, trained, strict=True)),
+        targets=ints(row.token_ids[at] for row, at in pairs),
+        temperatures=floats(row.temperature[at] for row, at in pairs),
+        behaviour=floats(row.behaviour[at] for row, at in pairs),
+        advantages=spread(weighted.advantage for weighted in own),
+        rl_weights=spread(weighted.rl_weight for weighted in own),
+        ce_weights=weights([weighted.ce_weight for weighted in own]),
+        kl_weights=weights([weighted.kl_weight for weighted in own]),
+        teacher=known([weighted.teacher for weighted in own]),
+        parent=known([weighted.parent for weighted in own]),
+        units=ints([units]),
+        unit_count=int(units[-1]) + 1,
+        fresh=torch.from_numpy(np.concatenate([row.age[at] == 0 for row, at in pairs])).to(device),
     )
+
+
+def _units(trained: Sequence[NDArray[np.integer]], ratio_over: Literal["row", "turn"]) -> NDArray[np.integer]:
+    """For each token the number of its row, or of its turn: an unbroken run of trained tokens."""
+    begins = [np.diff(at, prepend=-2) > 1 if ratio_over == "turn" else np.arange(len(at)) == 0 for at in trained]
+    return np.cumsum(np.concatenate(begins)) - 1
 
 
 def _accumulate(
@@ -233,17 +272,13 @@ def _accumulate(
     sums: StepSums,
     fresh: FreshGaps,
 ) -> None:
-    tokens = gather_tokens(one, rows, policy.device)
+    tokens = gather_tokens(one, rows, policy.device, settings.ratio_over)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-    result = LOSSES[settings.loss](logprobs, tokens.behaviour, tokens.advantages, settings)
-    losses = result.loss
-    if settings.kl_coef > 0:
-        with policy.base_only():
-            base, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-        divergence = kl_to_base(logprobs, base)
-        losses = losses + settings.kl_coef * divergence
-        sums.kl_base = (sums.kl_base or 0.0) + float(divergence.detach().sum())
-    loss = (losses * tokens.weights).sum()
+    teacher = None if tokens.kl_weights is None else _teacher(policy, one, tokens, settings)
+    result, losses, divergence = weighted_losses(tokens, logprobs, teacher, settings)
+    if divergence is not None:
+        sums.kl_base = (sums.kl_base or 0.0) + float(divergence.sum())
+    loss = losses.sum()
     if not torch.isfinite(loss):
         raise StepFailed(_blame(one, rows, losses.detach()))
     torch.autograd.backward(loss)
@@ -255,6 +290,32 @@ def _accumulate(
     sums.clipped += int(result.clipped.sum())
     sums.entropy += float(entropies.sum())
     fresh.add(one, rows, tokens, logprobs)
+
+
+def weighted_losses(
+    tokens: PackTokens, logprobs: Tensor, teacher: Tensor | None, settings: TrainerSettings
+) -> tuple[TokenLoss, Tensor, Tensor | None]:
+    """Return what the surrogate says, each token's weighted loss, and its divergence from the teacher, if any.
+
+    `teacher`: the logprobs of `tokens` by their teacher, needed if these have `kl_weights`.
+    """
+    parent = logprobs.detach() if tokens.parent is None else tokens.parent
+    sampled = SampledTokens(logprobs, tokens.behaviour, tokens.advantages, parent, tokens.units, tokens.unit_count)
+    result = LOSSES[settings.loss](sampled, settings)
+    losses = result.loss * tokens.rl_weights
+    if tokens.ce_weights is not None:
+        losses = losses - logprobs * tokens.ce_weights
+    if tokens.kl_weights is None or teacher is None:
+        return result, losses, None
+    divergence = kl_to_teacher(logprobs, teacher)
+    return result, losses + divergence * tokens.kl_weights, divergence.detach()
+
+
+def _teacher(policy: Policy, one: Pack, tokens: PackTokens, settings: TrainerSettings) -> Tensor:
+    """The logprobs of each token's teacher: those that its row has, or the base's."""
+    with policy.base_only():
+        base, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
+    return base if tokens.teacher is None else torch.where(tokens.teacher.isnan(), base, tokens.teacher)
 
 
 def _blame(one: Pack, rows: Sequence[WeightedRow], losses: Tensor) -> str:

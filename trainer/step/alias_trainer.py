@@ -37,7 +37,6 @@ from trainer.artifacts import adapters, durable_folders
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.recorded_text import NO_PARSERS, Parsers, TextCheck
 from trainer.batch.rows import RowBasis
-from trainer.batch.weights import GroupRows, UntrainedChoice, group_rows, weigh
 from trainer.errors import (
     AliasBusy,
     BaseMismatch,
@@ -48,6 +47,8 @@ from trainer.errors import (
     TrainerError,
     VersionNotWritten,
 )
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import GroupRows, UntrainedChoice, group_rows
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
@@ -396,9 +397,9 @@ class AliasTrainer:
             compared = await baselines.load_baselines(self._store, views)
 
         def all_rows() -> list[GroupRows]:
-            by_std = self._settings.advantage_std
+            rule = self._settings.advantage
             return [
-                group_rows(view, given, basis, divide_by_std=by_std, baselines=compared.get(view.id))
+                group_rows(view, given, basis, rule=rule, baselines=compared.get(view.id))
                 for view, given in zip(views, rewards, strict=True)
             ]
 
@@ -507,7 +508,7 @@ class AliasTrainer:
 
     def _compute(self, attempt: _RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""
-        rows = weigh(attempt.groups, self._settings.shadow_weight, self._settings.substeps)
+        rows = weigh_groups(attempt.groups, self._settings)
         parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None

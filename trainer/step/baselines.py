@@ -1,7 +1,7 @@
 """Running baselines of a step, read from the store, for rewards that are not compared within their group.
 
-Owns: which groups have one. Refuses: the figures (`trainer.batch.advantages`), and which earlier rewards count
-(`recorder.queue.training.baselines`).
+Owns: which groups have one. Refuses: the figures (`trainer.objectives.running_baseline`), and which earlier rewards
+count (`recorder.queue.training.baselines`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recorder.queue.training.baselines import Baseline, EarlierReward
 from recorder.states import Origin
 from recorder.store.database import Store
 from recorder.views.trajectories.shapes import GroupView
-from trainer.batch.advantages import running_baseline
+from trainer.objectives.running_baseline import running_baseline
 
 
 async def load_baselines(store: Store, groups: Sequence[GroupView]) -> dict[str, Mapping[str, Baseline]]:

@@ -286,8 +286,9 @@ class TrainerCore:
         with seconds.phase("probe"):
             before = probe.next_token_logprobs(self.policy, given, self.pass_budget)
         with seconds.phase("train"):
-            for part in later:
-                update.measure_gaps(self.policy, self._plan(part), self._settings, stopped, fresh)
+            later = [
+                update.measure_parent(self.policy, self._plan(part), self._settings, stopped, fresh) for part in later
+            ]
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
         with seconds.phase("probe"):
             after = probe.next_token_logprobs(self.policy, given, self.pass_budget)

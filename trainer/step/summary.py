@@ -25,7 +25,8 @@ from recorder.registry.versions import VersionView
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store.database import Store
 from recorder.views.versions.steps import StepTrajectories, load_step_trajectories
-from trainer.batch.weights import GroupRows, WeightedRow
+from trainer.batch.weights import WeightedRow
+from trainer.objectives.group_rows import GroupRows
 
 STEP_FAILED: Final = "step_failed"  # the ledger's code of a group in an abandoned step
 MOST_EXTRAS: Final = 100  # a step's scenarios may have thousands of criteria, each with a name of its own

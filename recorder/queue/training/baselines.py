@@ -1,7 +1,7 @@
 """Running baselines: what a trajectory's reward is compared with if no group attempts its task.
 
 Owns: which earlier rewards of an alias count, loading them, and which ones a step used. Refuses: the comparison
-(`trainer.batch.advantages`).
+(`trainer.objectives.running_baseline`).
 
 A reward counts if all of this holds: it has a meaning outside its group (a ranking has none), the same judge recipe
 made it, it is part of its group's current score, and its trajectory completed and has the purpose `train`. Rewards of

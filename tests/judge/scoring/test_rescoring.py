@@ -33,7 +33,7 @@ from tests.judge.judge_server import Json, JudgeServer, by_worth, fails, says, v
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.rubric_replies import checked
 from tests.recorder.rows import Rows
-from trainer.batch.weights import UntrainedChoice
+from trainer.objectives.group_rows import UntrainedChoice
 
 pytestmark = pytest.mark.slow
 

@@ -71,6 +71,19 @@ def test_config_shows_what_came_from_a_preset() -> None:
     assert re.search(r"^trainer\.rank +32 +<- preset rlvr$", shown, re.MULTILINE)
 
 
+def test_config_shows_what_came_from_a_recipe_and_json_can_be_read() -> None:
+    Path("hone.toml").write_text('[trainer]\nrecipe = "dapo"\nclip_low = 0.1\n')
+    shown = CliRunner().invoke(cli, ["config", "trainer"]).output
+    for key, value, source in (
+        ("normaliser", '"token"', "recipe dapo"),
+        ("clip_low", "0.1", "hone.toml"),
+        ("importance_cap", '"inf"', "recipe dapo"),
+    ):
+        assert re.search(rf"^trainer\.{key} +{re.escape(value)} +<- {source}", shown, re.MULTILINE), key
+    printed = json.loads(CliRunner().invoke(cli, ["config", "trainer", "--json"]).output, parse_constant=pytest.fail)
+    assert printed["settings"]["trainer.importance_cap"]["value"] == "inf"
+
+
 TABLE = '[{"prompt": "x", "rubric - 1. criterion": "y"}]'
 CODED = '{"id": "1", "input": "x", "rubric": [{"text": "y", "check": {"rule": "regex", "value": "y"}}]}'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 from hypothesis import given
@@ -45,11 +46,36 @@ def test_one_reward_has_no_mean_to_compare_with() -> None:
     assert group_advantages({}) is None
 
 
-def test_dividing_by_the_deviation_is_an_option() -> None:
+def test_dividing_by_the_samples_deviation_is_an_option() -> None:
     rewards = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 1.0}
     assert group_advantages(rewards) == {"a": -0.5, "b": -0.5, "c": 0.5, "d": 0.5}
-    divided = group_advantages(rewards, divide_by_std=True)
-    assert divided == pytest.approx({"a": -1, "b": -1, "c": 1, "d": 1}, abs=1e-3)
+    scale = statistics.stdev(rewards.values()) + 1e-4
+    assert group_advantages(rewards, "mean_std") == pytest.approx(
+        {"a": -0.5 / scale, "b": -0.5 / scale, "c": 0.5 / scale, "d": 0.5 / scale}, rel=1e-12
+    )
+
+
+@given(REWARDS)
+def test_leave_one_out_compares_with_the_mean_of_the_others(rewards: dict[str, float]) -> None:
+    found = group_advantages(rewards, "rloo")
+    if found is None:
+        return
+    for name, advantage in found.items():
+        others = [reward for other, reward in rewards.items() if other != name]
+        assert advantage == pytest.approx(rewards[name] - statistics.fmean(others), abs=1e-9)
+
+
+@given(REWARDS)
+def test_ranks_are_centred_and_blind_to_how_far_rewards_are_apart(rewards: dict[str, float]) -> None:
+    found = group_advantages(rewards, "rank")
+    if found is None:
+        return
+    assert math.fsum(found.values()) == pytest.approx(0, abs=1e-9)
+    for name, advantage in found.items():
+        below = sum(reward < rewards[name] for reward in rewards.values())
+        equal = sum(reward == rewards[name] for reward in rewards.values())
+        assert advantage == pytest.approx(2 * (below + (equal - 1) / 2) / (len(rewards) - 1) - 1, abs=1e-12)
+    assert group_advantages({"a": 0.0, "b": 1.0, "c": 100.0}, "rank") == {"a": -1.0, "b": 0.0, "c": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.policy.losses import LOSSES, TokenLoss, kl_to_base
+from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, kl_to_teacher
 from trainer.settings import TrainerSettings
 
 SETTINGS = TrainerSettings()
 TOKENS = st.lists(
     st.tuples(st.floats(-8, 0), st.floats(-8, 0), st.floats(-2, 2)), min_size=1, max_size=20
 )  # logprob, behaviour, advantage
+
+
+def sampled(logprobs: torch.Tensor, behaviour: torch.Tensor, advantages: torch.Tensor) -> SampledTokens:
+    """Rows of one token each, sampled by the parent in an engine that computes as the trainer."""
+    return SampledTokens(logprobs, behaviour, advantages, behaviour, torch.arange(len(logprobs)), len(logprobs))
 
 
 def run(
@@ -27,7 +32,7 @@ def run(
         torch.tensor(column, dtype=torch.float64) for column in zip(*tokens, strict=True)
     )
     logprobs.requires_grad_()
-    found = LOSSES[name](logprobs, behaviour, advantages, settings)
+    found = LOSSES[name](sampled(logprobs, behaviour, advantages), settings)
     (gradient,) = torch.autograd.grad(found.loss.sum(), logprobs)
     return found, gradient.numpy()
 
@@ -50,9 +55,23 @@ def cispo_in_numpy(logprob: float, behaviour: float, advantage: float) -> tuple[
     return -weight * advantage * logprob, -weight * advantage
 
 
+def reinforce_in_numpy(logprob: float, behaviour: float, advantage: float) -> tuple[float, float]:
+    weight = min(np.exp(logprob - behaviour), 2.0)
+    return -weight * advantage * logprob, -weight * advantage
+
+
+def gspo_in_numpy(logprob: float, behaviour: float, advantage: float) -> tuple[float, float]:
+    """Of a row of one token: PPO's objective without a cap."""
+    ratio = np.exp(logprob - behaviour)
+    bounded = min(ratio * advantage, np.clip(ratio, 0.8, 1.28) * advantage)
+    return -bounded, -ratio * advantage if bounded == ratio * advantage else 0.0
+
+
 FORMULAS: dict[str, Callable[[float, float, float], tuple[float, float]]] = {
     "grpo": grpo_in_numpy,
     "cispo": cispo_in_numpy,
+    "reinforce": reinforce_in_numpy,
+    "gspo": gspo_in_numpy,
 }
 
 
@@ -141,18 +160,18 @@ def test_a_logprob_far_from_the_engines_stays_finite(name: str, advantage: float
 @given(st.lists(st.tuples(st.floats(-8, 0), st.floats(-8, 0)), min_size=1, max_size=20))
 def test_kl_estimate_is_never_negative_and_zero_only_at_equality(pairs: list[tuple[float, float]]) -> None:
     policy, base = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
-    found = kl_to_base(policy, base)
+    found = kl_to_teacher(policy, base)
     difference = (base - policy).numpy()
     np.testing.assert_allclose(found.numpy(), np.exp(difference) - difference - 1, atol=1e-5)
     assert (found >= -1e-12).all()
-    assert not kl_to_base(policy, policy).any()
+    assert not kl_to_teacher(policy, policy).any()
 
 
 def test_kl_estimate_is_unbiased() -> None:
     policy = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()
     base = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
     exact = (policy.exp() * (policy - base)).sum()
-    estimated = (policy.exp() * kl_to_base(policy, base)).sum()  # its expectation under the policy
+    estimated = (policy.exp() * kl_to_teacher(policy, base)).sum()  # its expectation under the policy
     assert float(estimated) == pytest.approx(float(exact), abs=1e-12)
 
 
@@ -170,12 +189,12 @@ def test_gradients_equal_finite_differences_through_a_softmax(name: str) -> None
 
     def value(at: torch.Tensor) -> torch.Tensor:
         logprobs = torch.log_softmax(at, -1)[range(6), targets]
-        if name == "cispo":
+        if name in ("cispo", "reinforce"):
             return -(weight * advantages * logprobs).sum()
-        return LOSSES[name](logprobs, behaviour, advantages, SETTINGS).loss.sum()
+        return LOSSES[name](sampled(logprobs, behaviour, advantages), SETTINGS).loss.sum()
 
     logprobs = torch.log_softmax(logits, -1)[range(6), targets]
-    (found,) = torch.autograd.grad(LOSSES[name](logprobs, behaviour, advantages, SETTINGS).loss.sum(), logits)
+    (found,) = torch.autograd.grad(LOSSES[name](sampled(logprobs, behaviour, advantages), SETTINGS).loss.sum(), logits)
     expected = torch.zeros_like(logits)
     step = 1e-6
     for index in np.ndindex(*logits.shape):

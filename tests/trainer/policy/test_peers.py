@@ -22,7 +22,8 @@ from recorder.messages.calls import SamplingParameters
 from recorder.views.trajectories.shapes import GroupView
 from tests.trainer.building import call, choice, group, random_ids, trajectory
 from trainer.batch.rows import RowBasis
-from trainer.batch.weights import group_rows, weigh
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import group_rows
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer, learning_rate
 from trainer.policy.update import plan_update, train_step
@@ -74,8 +75,8 @@ OBJECTIVES: dict[str, Callable[[Tensor, float, float], Tensor]] = {"grpo": grpo,
 
 
 def advantages(rewards: Sequence[float], by_std: bool) -> list[float]:
-    """GRPO (2402.03300, section 4.1.2), and Dr. GRPO (2503.20783), which does not divide."""
-    mean, std = float(np.mean(rewards)), float(np.std(rewards))
+    """GRPO (2402.03300, section 4.1.2; the deviation of a sample) or Dr. GRPO (2503.20783), which does not divide."""
+    mean, std = float(np.mean(rewards)), float(np.std(rewards, ddof=1))
     return [(reward - mean) / (std + 1e-4 if by_std else 1.0) for reward in rewards]
 
 
@@ -167,9 +168,10 @@ def perturb(policy: Policy) -> None:
 
 def our_step(policy: Policy, optimizer: Optimizer, runs: Sequence[Run], settings: TrainerSettings) -> dict[str, float]:
     view, rewards = as_recorded(runs)
-    rows = group_rows(view, rewards, RowBasis("base", ["v3"], 0, 512), divide_by_std=settings.advantage_std)
+    rows = group_rows(view, rewards, RowBasis("base", ["v3"], 0, 512), rule=settings.advantage)
     assert len(rows.rows) == len(runs) + 1
-    return train_step(policy, optimizer, plan_update(policy, weigh([rows], 1.0), settings), settings, lambda: False)
+    plan = plan_update(policy, weigh_groups([rows], settings), settings)
+    return train_step(policy, optimizer, plan, settings, lambda: False)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])

@@ -22,7 +22,7 @@ from recorder.views.trajectories.transcripts import load_group, load_groups
 from tests.recorder.rows import Rows
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
-from trainer.batch.weights import UntrainedChoice
+from trainer.objectives.group_rows import UntrainedChoice
 from trainer.step import baselines as step_baselines
 
 THUMBS = JudgeSettings.model_validate({"rewards": [{"kind": "feedback", "name": "thumbs"}]})
@@ -85,7 +85,7 @@ async def test_a_run_that_nothing_can_be_compared_with_is_left_out_and_told(runn
 
 
 async def test_what_compares_its_own_members_has_no_baseline(running: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.batch.advantages.FEWEST", 1)
+    monkeypatch.setattr("trainer.objectives.running_baseline.FEWEST", 1)
     await runs_with_feedback(running, [0.0, 1.0])
     (group_id,) = await runs_with_feedback(running, [0.5], "looked at")
     ranked = await running.group("ranked", [1.0, 0.0])  # its score does not say that it is absolute

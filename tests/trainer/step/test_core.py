@@ -181,7 +181,7 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
 
     before = mean_logprobs()
     aligned = [
-        WeightedRow(trained_row_like(one, behaviour=before[one.row.trajectory_id]), one.advantage, one.weight)
+        WeightedRow(trained_row_like(one, behaviour=before[one.row.trajectory_id]), one.advantage, one.rl_weight)
         for one in given
     ]
     train_on(trainer, aligned)
@@ -342,15 +342,18 @@ def test_the_distance_to_the_engine_counts_only_what_the_parent_version_sampled(
     assert metrics["ratio_max"] > 1e6
 
 
+def held_back(coefficient: float) -> list[WeightedRow]:
+    return [replace(one, kl_weight=np.asarray(one.rl_weight) * coefficient) for one in rows(1)]
+
+
 def test_kl_to_the_base_holds_the_policy_back(tiny_base: Path, tmp_path: Path) -> None:
     distances = []
     for coefficient in (0.0, 5.0):
-        trainer = core(tiny_base, tmp_path / str(coefficient), kl_coef=coefficient, lr=3e-3, warmup_steps=0)
+        trainer = core(tiny_base, tmp_path / str(coefficient), lr=3e-3, warmup_steps=0)
         trainer.go_to(BASE)
         for _ in range(6):
-            metrics, _ = one_step(trainer, 1)
-        trainer._settings.kl_coef = 1e-9
-        distances.append(one_step(trainer, 1)[0]["kl_base"])
+            metrics, _ = train_on(trainer, held_back(coefficient))
+        distances.append(train_on(trainer, held_back(1e-9))[0]["kl_base"])
         assert ("kl_base" in metrics) == (coefficient > 0)
     assert distances[1] < distances[0] / 2
 

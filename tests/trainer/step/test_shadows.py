@@ -14,7 +14,9 @@ from recorder.views.trajectories.shapes import GroupView
 from tests.trainer.step.left import codes, group_state
 from tests.trainer.world import World
 from trainer.batch.rows import IN_OWN_GROUP, RowBasis
-from trainer.batch.weights import GroupRows, group_rows, weigh
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import GroupRows, group_rows
+from trainer.settings import TrainerSettings
 
 LIVE, AGAIN = 6, 5  # tokens of a live answer and of a further one, in this world
 
@@ -55,8 +57,8 @@ async def test_rows_hold_that_turn_alone_after_one_prompt(world: World) -> None:
     prompts = {tuple(row.token_ids[: -row.trained_tokens].tolist()) for row in shadow.rows}
     assert len(prompts) == 1
     shares: dict[str, float] = {}
-    for one in weigh([whole, shadow], 0.5):
-        shares[one.row.trajectory_id] = one.weight * one.row.trained_tokens
+    for one in weigh_groups([whole, shadow], TrainerSettings()):
+        shares[one.row.trajectory_id] = one.rl_weight * one.row.trained_tokens
     assert sorted(shares.values()) == pytest.approx([0.5 / 3.5] * 3 + [1 / 3.5] * 2)
 
 

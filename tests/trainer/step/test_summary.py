@@ -10,7 +10,7 @@ from recorder.queue.judging.scores import NewPart
 from recorder.views.trajectories.shapes import TrajectoryView
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import RowBasis
-from trainer.batch.weights import GroupRows, group_rows
+from trainer.objectives.group_rows import GroupRows, group_rows
 from trainer.step.summary import MOST_EXTRAS, part_metrics, reward_metrics
 
 BASIS = RowBasis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)

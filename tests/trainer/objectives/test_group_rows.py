@@ -19,8 +19,11 @@ from recorder.views.trajectories.shapes import TrajectoryView
 from tests.recorder.views.comparison.test_attempts import member as sibling
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import IN_OWN_GROUP, RowBasis
-from trainer.batch.weights import GroupRows, UntrainedChoice, group_rows, weigh
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import GroupRows, UntrainedChoice, group_rows
+from trainer.settings import TrainerSettings
 
+SETTINGS = TrainerSettings()
 BASIS = RowBasis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
 
@@ -34,13 +37,13 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
     found = group_rows(group(two_rows, member("b", 1), member("c", 10)), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
     assert found.code is None
     assert found.trained == {"a", "b", "c"}
-    weighted = weigh([found], 0.5)
+    weighted = weigh_groups([found], SETTINGS)
     assert [(one.row.trajectory_id, one.advantage) for one in weighted] == [
         ("a", 0.5), ("a", 0.5), ("b", -0.5), ("c", 0.0),
     ]  # fmt: skip
     shares: dict[str, float] = {}
     for one in weighted:
-        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + one.weight * one.row.trained_tokens
+        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + one.rl_weight * one.row.trained_tokens
     assert shares == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 
@@ -108,7 +111,7 @@ def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
     assert found.advantages == {"a": 0.5, "b": 0.0, "c": -0.5}
     assert found.trained == {"a", "b"}
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", Exclusion.TRUNCATED)]
-    assert sum(one.weight * one.row.trained_tokens for one in weigh([found], 0.5)) == pytest.approx(1)
+    assert sum(one.rl_weight * one.row.trained_tokens for one in weigh_groups([found], SETTINGS)) == pytest.approx(1)
 
 
 def text_alone(name: str) -> TrajectoryView:
@@ -194,7 +197,7 @@ def test_a_run_without_a_call_is_told() -> None:
 def test_the_order_of_groups_does_not_change_a_step() -> None:
     first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
     second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
-    assert [one.row.trajectory_id for one in weigh([second, first], 0.5)] == ["a", "b", "c", "d"]
+    assert [one.row.trajectory_id for one in weigh_groups([second, first], SETTINGS)] == ["a", "b", "c", "d"]
 
 
 def test_in_each_optimizer_step_every_run_counts_the_same() -> None:
@@ -204,12 +207,14 @@ def test_in_each_optimizer_step_every_run_counts_the_same() -> None:
         return replace(found, group_id=name)
 
     groups = [of(name) for name in "abc"]
-    weighted = weigh(groups, 0.5, substeps=2)
+    weighted = weigh_groups(groups, TrainerSettings(substeps=2))
     runs = {part: {one.row.trajectory_id for one in weighted if one.substep == part} for part in (0, 1)}
     assert runs == {0: {"a1", "a2", "c1", "c2"}, 1: {"b1", "b2"}}
     for part in (0, 1):
-        assert sum(one.weight * one.row.trained_tokens for one in weighted if one.substep == part) == pytest.approx(1)
-    assert {one.substep for one in weigh(groups, 0.5, substeps=9)} == {0, 1, 2}
+        assert sum(one.rl_weight * one.row.trained_tokens for one in weighted if one.substep == part) == pytest.approx(
+            1
+        )
+    assert {one.substep for one in weigh_groups(groups, TrainerSettings(substeps=9))} == {0, 1, 2}
 
 
 def test_one_run_alone_is_trained_against_its_baseline_which_is_kept() -> None:
@@ -242,9 +247,15 @@ def test_a_single_turn_weighs_a_share_of_a_whole_run() -> None:
     whole = group_rows(group(member("a", 1), member("b", 7)), {"a": 1.0, "b": 0.0}, BASIS)
     turns = [shadow("fork"), shadow("s", sampled=5)]
     single = group_rows(group(*turns, id="shadows"), {"fork": 1.0, "s": 0.0}, BASIS)
-    shares = {one.row.trajectory_id: one.weight * one.row.trained_tokens for one in weigh([whole, single], 0.25)}
+    shares = {
+        one.row.trajectory_id: one.rl_weight * one.row.trained_tokens
+        for one in weigh_groups([whole, single], TrainerSettings(shadow_weight=0.25))
+    }
     assert shares == pytest.approx({"a": 0.4, "b": 0.4, "fork": 0.1, "s": 0.1})
-    alone = {one.row.trajectory_id: one.weight * one.row.trained_tokens for one in weigh([single], 0.25)}
+    alone = {
+        one.row.trajectory_id: one.rl_weight * one.row.trained_tokens
+        for one in weigh_groups([single], TrainerSettings(shadow_weight=0.25))
+    }
     assert alone == pytest.approx({"fork": 0.5, "s": 0.5})  # a step's size does not depend on what it is made of
 
 

@@ -1,4 +1,4 @@
-"""Rewards become advantages, and advantages weights of tokens: the formulas alone, as properties."""
+"""Advantages over a running baseline: the formulas alone, as properties."""
 
 from __future__ import annotations
 
@@ -11,30 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.queue.training.baselines import FEWEST, MOST, Baseline, EarlierReward
-from trainer.batch.advantages import running_advantages, running_baseline, token_weights
-
-
-@given(st.dictionaries(st.integers().map(str), st.integers(0, 5000), min_size=1, max_size=9))
-def test_every_trajectory_weighs_the_same_whatever_its_length(tokens: dict[str, int]) -> None:
-    weights = token_weights(tokens, {})
-    assert weights.keys() == {name for name, count in tokens.items() if count}
-    shares = [weight * tokens[name] for name, weight in weights.items()]
-    assert shares == pytest.approx([1 / len(weights)] * len(weights) if weights else [])
-
-
-@given(st.dictionaries(st.integers().map(str), st.tuples(st.integers(1, 5000), st.floats(0.01, 1)), min_size=1))
-def test_trajectories_weigh_by_their_shares_and_a_steps_weights_add_up_to_one(
-    given_: dict[str, tuple[int, float]],
-) -> None:
-    tokens = {name: count for name, (count, _) in given_.items()}
-    shares = {name: share for name, (_, share) in given_.items()}
-    weights = token_weights(tokens, shares)
-    whole = {name: weight * tokens[name] for name, weight in weights.items()}
-    assert sum(whole.values()) == pytest.approx(1)
-    assert whole == pytest.approx({name: share / sum(shares.values()) for name, share in shares.items()})
-
-
-# a running baseline
+from trainer.objectives.running_baseline import running_advantages, running_baseline
 
 
 @st.composite
@@ -92,5 +69,6 @@ def test_an_advantage_is_the_reward_over_its_baseline() -> None:
     assert running_advantages({"a": 0.25, "b": 1.0}, baselines) == {"a": -0.25, "b": 0.0}
     assert running_advantages({"b": 1.0 + 9e-7}, baselines) is None
     assert running_advantages({}, baselines) is None
-    divided = running_advantages({"a": 1.0}, baselines, divide_by_std=True)
-    assert divided == pytest.approx({"a": 2.0}, rel=1e-3)
+    divided = running_advantages({"a": 1.0}, baselines, "mean_std")
+    assert divided == pytest.approx({"a": 0.5 / (0.25 * math.sqrt(64 / 63) + 1e-4)}, rel=1e-12)
+    assert running_advantages({"a": 1.0}, baselines, "rank") == {"a": 0.5}

@@ -1,0 +1,4 @@
+"""Objectives: each turns recorded data into rows whose tokens have their final weights in a step's loss.
+
+One file for each learning signal. The trainer adds up weight × token loss, and divides by nothing.
+"""

@@ -1,0 +1,46 @@
+"""The objective `group`: each trained token gets its trajectory's advantage.
+
+Owns: the weights of scored groups' rows in a step. Refuses: choosing groups and rows
+(`trainer.objectives.group_rows`), advantages (`recorder.stats.advantages`), surrogates (`trainer.policy.losses`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from trainer.batch.weights import WeightedRow
+from trainer.objectives.group_rows import GroupRows
+from trainer.objectives.normalisers import token_weights
+from trainer.settings import TrainerSettings
+
+
+def weigh_groups(groups: Iterable[GroupRows], settings: TrainerSettings) -> list[WeightedRow]:
+    """Weigh the rows of a whole step, each optimizer step by itself.
+
+    Groups are distributed over `trainer.substeps`, so none is empty while there are enough groups. The order is by
+    substep, by trajectory and then as the rows came: equal input gives equal sums.
+    """
+    ordered, number = sorted(groups, key=lambda group: group.group_id), settings.substeps
+    dealt = [_weighed(ordered[substep::number], substep, settings) for substep in range(number)]
+    return [row for rows in dealt for row in rows]
+
+
+def _weighed(groups: Sequence[GroupRows], substep: int, settings: TrainerSettings) -> list[WeightedRow]:
+    tokens: Counter[str] = Counter()
+    for group in groups:
+        for row in group.rows:
+            tokens[row.trajectory_id] += row.trained_tokens
+    shares = {id_: settings.shadow_weight for group in groups for id_ in group.single}
+    weights = token_weights(tokens, shares, settings)
+    return [
+        WeightedRow(
+            row,
+            group.advantages[row.trajectory_id],
+            weights[row.trajectory_id],
+            substep,
+            kl_weight=settings.kl_coef * weights[row.trajectory_id],
+        )
+        for group in groups
+        for row in sorted(group.rows, key=lambda row: row.trajectory_id)
+    ]
