@@ -36,9 +36,8 @@ _HYBRID: Final[Mapping[str, Any]] = {
     "linear_num_value_heads": 4,
     "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
 }  # fmt: skip
-_EXPERTS: Final[Mapping[str, Any]] = {
-    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
-}  # fmt: skip
+_EXPERTS: Final[Mapping[str, Any]] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+_SHARED_EXPERT: Final[Mapping[str, Any]] = {**_EXPERTS, "shared_expert_intermediate_size": 64}
 _ROUTED: Final[Mapping[str, Any]] = {
     "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "n_shared_experts": 1, "n_group": 1,
     "topk_group": 1, "first_k_dense_replace": 1,
@@ -72,20 +71,24 @@ class Family:
         """The name in file names and on the command line."""
         return "".join(one if one.isalnum() or one == "." else "-" for one in self.name.lower()).strip("-")
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What the configuration of the text model is made from."""
+        return {key: value for key, value in _SHAPE.items() if key not in self.without} | dict(self.changes)
+
     def make_config(self) -> PreTrainedConfig:
         """The configuration of the tiny model."""
-        shape = {key: value for key, value in _SHAPE.items() if key not in self.without}
-        text: PreTrainedConfig = getattr(transformers, self.config)(**{**shape, **self.changes})
+        text: PreTrainedConfig = getattr(transformers, self.config)(**self.fields)
         return around(text, self.whole) if self.whole else text
 
 
 _TEXT_FAMILIES: Final = (
-    Family("Qwen2.5", "Qwen2Config"),
+    Family("Qwen2.5", "Qwen2Config", _TWO_HEADS, ("head_dim",)),
     Family("Qwen3", "Qwen3Config"),
     Family("Qwen3-MoE", "Qwen3MoeConfig", _EXPERTS, is_moe=True),
     Family("Qwen3.5", "Qwen3_5TextConfig", _HYBRID),
-    Family("Qwen3.5-MoE", "Qwen3_5MoeTextConfig", {**_HYBRID, **_EXPERTS}, is_moe=True),
-    Family("Qwen3-Next", "Qwen3NextConfig", {**_HYBRID, **_EXPERTS}, is_moe=True),
+    Family("Qwen3.5-MoE", "Qwen3_5MoeTextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True),
+    Family("Qwen3-Next", "Qwen3NextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True),
     Family("Llama 3", "LlamaConfig", {"rope_parameters": {
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
@@ -111,8 +114,10 @@ _TEXT_FAMILIES: Final = (
         "truncate": False, "original_max_position_embeddings": 64,
     }}, is_moe=True),
     Family("DeepSeek-V3-like", "DeepseekV3Config", {
-        **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 16,
-        "qk_nope_head_dim": 16, "v_head_dim": 32, "num_nextn_predict_layers": 0,
+        **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": 32, "qk_nope_head_dim": 16, "v_head_dim": 32,
+        "num_nextn_predict_layers": 0,
+        "kv_lora_rank": 512, "qk_rope_head_dim": 64,  # the only sizes of the latent cache in vLLM's CPU build
+        "topk_method": "noaux_tc",  # of vLLM alone: without it, its class has no bias of the router's scores
     }, ("head_dim",), is_moe=True),
     Family("GLM 4 MoE", "Glm4MoeConfig", {**_ROUTED, "num_nextn_predict_layers": 0}, is_moe=True),
     Family("Granite", "GraniteConfig", {

@@ -21,6 +21,8 @@ from recorder.models.weights import DEQUANTIZED, missing_weights, quantization_m
 _OWN_CONTEXT: Final = ("--hf-overrides", "--rope-scaling")
 _LONG_CONTEXT: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 ADAPTER_CONFIG: Final = "adapter_config.json"  # PEFT's name
+# vLLM's classes without `SupportsLoRA` (0.32, `models/mamba.py`, `mamba2.py`), whose layers are all Mamba.
+_WITHOUT_LORA: Final = frozenset({"FalconMambaForCausalLM", "Mamba2ForCausalLM", "MambaForCausalLM"})
 _MODEL_FOLDER: Final = "the model's folder with config.json and *.safetensors, or its Hugging Face id"
 
 
@@ -93,7 +95,8 @@ def refuse_folder(base: str, folder: Path, *, needs_weights: bool = True) -> Bas
             f"config.json of the base {base!r} names no architecture, so it describes no model.",
             f"Name {_MODEL_FOLDER}.",
         )
-    if (refusal := _refuse_media(base, config) or _refuse_quantization(base, config)) is not None:
+    refusal = _refuse_media(base, config) or _refuse_mamba(base, config) or _refuse_quantization(base, config)
+    if refusal is not None:
         return refusal
     return _refuse_weights(base, folder) if needs_weights else None
 
@@ -106,6 +109,15 @@ def _refuse_media(base: str, config: Mapping[str, Any]) -> BaseRefusal | None:
         f"the base {base!r} ({architecture}) reads {media} beside text, and Hone does not know how engines name the "
         "LoRA of its language model.",
         f"Use a model that reads text alone, or one of {', '.join(sorted(TEXT_PARTS))}.",
+    )
+
+
+def _refuse_mamba(base: str, config: Mapping[str, Any]) -> BaseRefusal | None:
+    if (architecture := architecture_of(config)) not in _WITHOUT_LORA:
+        return None
+    return BaseRefusal(
+        f"the base {base!r} ({architecture}) has Mamba layers alone, and vLLM serves no LoRA on such a model.",
+        "Use a hybrid with attention, such as Granite 4 or Falcon-H1, or another base.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from benchmarks.families import results
 from benchmarks.families.catalog import FAMILIES, Family, find_family, write_model
 from benchmarks.families.trainer_half import TrainerFigures, run_trainer_half
 
+TEXT_FAMILIES = [family for family in FAMILIES if not family.whole and not family.quantization]
+DIFFERENT_IN_VLLM = {"DeepSeek-V3-like"}  # the base alone too, in its CPU build: docs/models.md says so
+# Fields of real checkpoints that transformers' or vLLM's models read and that no configuration class declares.
+READ_BEYOND = {"head_dim", "intermediate_size", "num_nextn_predict_layers", "topk_method"}
 # Rounding of float32 in another order; a row that sees another one, or a LoRA that is left out, is far above.
 MOST_NATS, MOST_RELATIVE = 2e-5, 1e-4
 
@@ -64,6 +69,22 @@ def test_an_engine_that_serves_answers_with_the_trainer_s_logprobs(committed: di
         assert one.gap is not None
         assert one.effect is not None
         assert one.gap < one.effect / 100
+
+
+def test_a_mixture_that_is_served_merged_has_the_trainer_s_logprobs(
+    committed: dict[str, results.FamilyResult],
+) -> None:
+    gaps = {name: one.engine.merged_gap for name, one in committed.items() if one.engine and one.engine.merged_gap}
+    assert len(gaps) >= 4
+    assert {name for name, gap in gaps.items() if gap > 1e-4} <= DIFFERENT_IN_VLLM
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES, ids=lambda family: family.slug)
+def test_a_model_has_no_field_that_its_family_lacks(family: Family) -> None:
+    """An engine may make a module of it that the checkpoint has no weights for, such as a shared expert."""
+    config = type(family.make_config())
+    known = {one.name for one in dataclasses.fields(config)} | set(config.attribute_map)
+    assert set(family.fields) - known <= READ_BEYOND
 
 
 def test_a_family_is_found_by_name_and_slug() -> None:

@@ -62,7 +62,15 @@ DENSE: Final[dict[str, Callable[[], PreTrainedModel]]] = {
     "llama3": _of("LlamaForCausalLM"),
     "phi3": _of("Phi3ForCausalLM"),
     "gemma3": _of("Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=8, sliding_window=16),
-}
+    "falcon-h1": _of(
+        "FalconH1ForCausalLM", head_dim=8, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8,
+        mamba_chunk_size=16,
+    ),
+    "nemotron-h": _of(
+        "NemotronHForCausalLM", layers_block_type=["mamba", "attention"], head_dim=8, mamba_num_heads=4,
+        mamba_head_dim=8, ssm_state_size=8, n_groups=1, chunk_size=16,
+    ),
+}  # fmt: skip
 
 
 def make_model(family: str) -> PreTrainedModel:

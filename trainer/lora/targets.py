@@ -3,7 +3,8 @@
 Owns: the meaning of each word and of a list, what is never adapted, and the shares of weights. Refuses: putting a LoRA
 on anything (`trainer.policy.base_model`), and the engine's names (`recorder.models.experts`).
 
-- `all-linear`: every linear layer of the language model except output head and routers, with the experts
+- `all-linear`: every linear layer of the language model except output head and routers, with the experts, and without
+  the layers on which vLLM or PEFT takes no LoRA
 - `attention`: the linear layers of attention and of layers with a state; `experts`: the experts alone
 - a list: modules by full name or its end; `experts` in it are the experts of all layers
 
@@ -30,6 +31,10 @@ _ATTENTION: Final = frozenset({"self_attn", "attn", "attention", "linear_attn", 
 # vLLM multiplies these weights into others when it loads the base (`mla_attention.py`, W_UK and W_UV): while decoding,
 # it would leave their LoRA out.
 _ABSORBED: Final = frozenset({"kv_b_proj"})
+# Mamba's fused kernel multiplies by these weights itself and would leave a LoRA out, so PEFT refuses one on them in
+# models of these types (`_check_lora_target_modules_mamba`).
+_FUSED: Final = frozenset({"out_proj", "conv1d"})
+_FUSED_TYPES: Final = frozenset({"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,22 @@ def choose_targets(
         return _listed(model, target, experts, architecture, base)
     linear = tuple(name for name, _ in _linear_layers(model))
     if target == "attention":
-        return LoraTargets(tuple(name for name in linear if _ATTENTION & set(name.split("."))))
+        return LoraTargets(_attention_of(linear, base))
     if target == EXPERTS:
         _require_experts(experts, architecture, base)
         return LoraTargets((), experts)
     return LoraTargets(linear, experts if expert_names(architecture) is not None else ())
+
+
+def _attention_of(linear: Sequence[str], base: str) -> tuple[str, ...]:
+    found = tuple(name for name in linear if _ATTENTION & set(name.split(".")))
+    if not found:
+        raise TrainerError(
+            f'trainer.target "attention" selects nothing: the base {base} has no module of the names '
+            f'{", ".join(sorted(_ATTENTION))}. Set trainer.target = "all-linear", or a list of its linear layers: '
+            f"{', '.join(sorted({name.rsplit('.', 1)[-1] for name in linear}))}."
+        )
+    return found
 
 
 def is_fused_experts(module: nn.Module) -> bool:
@@ -82,9 +98,14 @@ def _linear_layers(model: PreTrainedModel) -> Iterator[tuple[str, nn.Linear]]:
     within = next(name for name, module in model.named_modules() if module is decoder)
     head = model.get_output_embeddings()
     for name, module in decoder.named_modules(prefix=within):
-        absorbed = name.rsplit(".", 1)[-1] in _ABSORBED
-        if isinstance(module, nn.Linear) and module is not head and not is_router(name) and not absorbed:
+        skipped = name.rsplit(".", 1)[-1] in _ABSORBED | _fused_modules(model)
+        if isinstance(module, nn.Linear) and module is not head and not is_router(name) and not skipped:
             yield name, module
+
+
+def _fused_modules(model: PreTrainedModel) -> frozenset[str]:
+    """The last parts of the names of modules on which PEFT refuses a LoRA in this model."""
+    return _FUSED if model.config.model_type in _FUSED_TYPES else frozenset()
 
 
 def _listed(
@@ -103,6 +124,11 @@ def _listed(
         raise TrainerError(
             f"trainer.target: vLLM leaves a LoRA on {', '.join(absorbed)} out while it decodes, because it multiplies "
             "these weights into others when it loads the base. Remove it from the list."
+        )
+    if fused := sorted({name.rsplit(".", 1)[-1] for name in found} & _fused_modules(model)):
+        raise TrainerError(
+            f"trainer.target: PEFT puts no LoRA on {', '.join(fused)} of the base {base} (model type "
+            f"{model.config.model_type}), because Mamba's fused kernel would leave it out. Remove it from the list."
         )
     chosen = [name for name in experts if name in found]
     if chosen:

@@ -63,6 +63,7 @@ class Policy:
         self._settings = settings
         self._mlps = TiledMlps(self._decoder)
         self._method = PassMethod()
+        self._recomputed: list[Any] = []  # what transformers recomputes
         self._prepare()
         if recurrent.shares_prefixes(self.model_config):
             recurrent.register_segments(self._decoder)
@@ -157,9 +158,9 @@ class Policy:
             newer = getattr(self._causal, "activation_checkpointing_enable", None)
             (newer or self._causal.gradient_checkpointing_enable)({"use_reentrant": False})
             self._causal.disable_input_require_grads()  # needed by reentrant checkpoints alone
-            for module in self._causal.modules():
-                if hasattr(module, "_gradient_checkpointing_func"):
-                    module._gradient_checkpointing_func = self._run_recomputed
+            self._recomputed = [one for one in self._causal.modules() if hasattr(one, "_gradient_checkpointing_func")]
+            for module in self._recomputed:
+                module._gradient_checkpointing_func = self._run_recomputed
         self._model.train(False)
 
     def _choose_method(self, tokens: int) -> PassMethod:
@@ -172,13 +173,19 @@ class Policy:
         """Within: layers run by this method."""
         before, self._method = self._method, method
         try:
-            # transformers recomputes only in training mode; nothing else depends on it without dropout
-            self._model.train(method.recompute)
+            self._set_recomputing(method.recompute)
             with self._mlps.tiles_of(method.tile):
                 yield
         finally:
             self._method = before
-            self._model.train(before.recompute)
+            self._set_recomputing(before.recompute)
+
+    def _set_recomputing(self, recomputing: bool) -> None:
+        """transformers recomputes a layer only in training mode. What is in the layer stays out of it: there, routers
+        draw random numbers (Phi MoE), and Mamba's kernel on a GPU takes weights without their LoRA.
+        """
+        for module in self._recomputed:
+            module.training = recomputing
 
     def _run_recomputed(self, layer: Callable[..., Any], *inputs: Any) -> Any:
         """Run a layer, and run it again by the same method in the backward pass, after other passes' forward passes."""

@@ -6,18 +6,23 @@ lengths matter (`trainer.policy.positions`), and the forward pass itself (`train
 The rows share prefixes, and some are longer than each window, chunk or original length of the model that is below
 `trainer.token_budget`. The LoRA is random and not zero, so that a forward pass that leaves it out is found. Afterwards
 the policy has its initial weights again.
+
+Rounding may send a token of a mixture to other experts, and its logits then differ by much. Where a mixture's differ,
+both sides are computed again with the same experts for all tokens: a row that sees another still has other logits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from trainer.batch.layouts import Layout, make_packs
 from trainer.batch.packing import Ids, Pack, smaller_budget
@@ -35,6 +40,8 @@ _ATTENTION: Final = frozenset({"full_attention", "sliding_attention", "chunked_a
 _UNSUPPORTED: Final = (UnsupportedModel, TypeError, ValueError, AttributeError)
 _SHORT_PASS: Final = 16  # tokens; the shortest row of the check is longer
 _BEYOND: Final = 40  # tokens by which a row exceeds a length
+# What a router chooses from, by its size in the configuration: experts, or groups of them.
+_CHOICES: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "n_group")
 _EAGER_BYTES: Final = 1 << 30  # of attention scores in one layer; above, torch's kernel is the model's own attention
 
 
@@ -45,6 +52,41 @@ class _ReferenceRow:
     row: Ids
     values: Tensor  # (tokens, vocabulary) or (tokens, hidden), float32
     is_long: bool
+
+
+class FixedRouting(TorchFunctionMode):
+    """Within: all tokens have the same experts, the first ones, with their own scores.
+
+    `choices`: the numbers of experts or groups. A router chooses by `torch.topk` among them, one row a token.
+    """
+
+    def __init__(self, choices: Collection[int]) -> None:
+        super().__init__()
+        self._choices = choices
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what torch returns, except for a router's choice."""
+        named = kwargs or {}
+        if func in {torch.topk, Tensor.topk} and self._is_router(*args, **named):
+            return _first_of(*args, **named)
+        return func(*args, **named)
+
+    def _is_router(self, input: Tensor, k: int, dim: int = -1, **_: Any) -> bool:  # noqa: A002 - torch's name
+        return input.ndim == 2 and dim in {-1, 1} and input.shape[1] in self._choices
+
+
+def _first_of(input: Tensor, k: int, *_: Any, **__: Any) -> Any:  # noqa: A002 - torch's name
+    """The first `k` of each row, as `torch.topk` returns them."""
+    indices = torch.arange(k, device=input.device).expand(len(input), k)
+    return torch.return_types.topk((input.gather(1, indices), indices.contiguous()))
+
+
+def router_choices(config: Any) -> set[int]:
+    """Among how many experts or groups the model's routers choose; empty for a model that is no mixture."""
+    text = config.get_text_config()
+    return {count for name in _CHOICES if isinstance(count := getattr(text, name, None), int) and count > 1}
 
 
 def choose_attention(policy: Policy, token_budget: int) -> None:
@@ -62,9 +104,9 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
             if implementation == "sdpa" and not policy.supports_sdpa:
                 continue
             policy.set_attention(implementation, layout)
-            if _reproduces(policy, expected, token_budget):
+            if _holds(partial(_reproduces, policy, token_budget), policy, expected, token_budget):
                 _require_scores_fit(policy, token_budget)
-                policy.has_long_rows = _has_long_rows(policy, expected)
+                policy.has_long_rows = _holds(partial(_has_long_rows, policy), policy, expected, token_budget)
                 return
             policy.unpacked_reason = policy.unpacked_reason or "packed rows have other logits than each row has alone"
     finally:
@@ -103,8 +145,26 @@ def _expected(policy: Policy, token_budget: int) -> list[_ReferenceRow]:
     return found
 
 
+def _holds(
+    check: Callable[[Sequence[_ReferenceRow]], bool],
+    policy: Policy,
+    expected: Sequence[_ReferenceRow],
+    token_budget: int,
+) -> bool:
+    """Whether a check passes with what is expected, or of a mixture with fixed experts on both sides."""
+    if check(expected):
+        return True
+    if not (choices := router_choices(policy.model_config)):
+        return False
+    used = policy.attention, policy.layout
+    with FixedRouting(choices):
+        fixed = _expected(policy, token_budget)
+        policy.set_attention(*used)
+        return check(fixed)
+
+
 @torch.no_grad()
-def _reproduces(policy: Policy, expected: Sequence[_ReferenceRow], token_budget: int) -> bool:
+def _reproduces(policy: Policy, token_budget: int, expected: Sequence[_ReferenceRow]) -> bool:
     """Whether the trainer computes what is expected with the policy's attention and layout."""
     rows = [one.row for one in expected]
     budget = token_budget

@@ -65,6 +65,11 @@ def reads_images(folder: Path) -> Path:
     return write_config(folder, architectures=["FrobForConditionalGeneration"], vision_config={"hidden_size": 8})
 
 
+def mamba(folder: Path) -> Path:
+    write_model(folder)
+    return write_config(folder, architectures=["MambaForCausalLM"], model_type="mamba")
+
+
 def quantised(folder: Path) -> Path:
     write_model(folder)
     return write_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
@@ -78,6 +83,7 @@ BAD: dict[str, Callable[[Path], Path]] = {
     "holds an adapter": adapter,
     "has no weights": no_weights,
     "(FrobForConditionalGeneration) reads vision beside text": reads_images,
+    "(MambaForCausalLM) has Mamba layers alone": mamba,
     "has weights quantised by awq": quantised,
     "is of the family 'frob'": unknown_family,
 }

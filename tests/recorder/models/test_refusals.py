@@ -45,6 +45,10 @@ def reads_images(folder: Path) -> None:
     write_config(folder, architectures=["NoneSuchForConditionalGeneration"], vision_config={"hidden_size": 8})
 
 
+def mamba(folder: Path) -> None:
+    write_config(folder, architectures=["Mamba2ForCausalLM"], model_type="mamba2")
+
+
 def quantised(method: str) -> Callable[[Path], object]:
     return lambda folder: write_config(folder, quantization_config={"quant_method": method, "bits": 4})
 
@@ -58,6 +62,7 @@ FOLDERS: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "config.json").write_text('{"a": 1}'): "names no architecture",
     write_config: "has no weights",
     reads_images: "(NoneSuchForConditionalGeneration) reads vision beside text",
+    mamba: "(Mamba2ForCausalLM) has Mamba layers alone",
     quantised("awq"): "quantised by awq",
     quantised("gptq"): "quantised by gptq",
     quantised("compressed-tensors"): "quantised by compressed-tensors",

@@ -32,6 +32,7 @@ EXPECTED: dict[str, tuple[set[str], set[str], list[int]]] = {
     "llama3": (QKVO, MLP, []),
     "phi3": ({"qkv_proj", "o_proj"}, {"gate_up_proj", "down_proj"}, []),
     "gemma3": (QKVO, MLP, []),
+    "falcon-h1": (QKVO | {"in_proj"}, MLP, []),
 }
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=256)
 
@@ -101,6 +102,23 @@ def test_a_list_takes_experts_as_one_and_refuses_what_it_cannot_select(tmp_path:
             choose_targets(mixture, target, "Qwen3MoeForCausalLM", "qwen")
     with pytest.raises(TrainerError, match="kv_b_proj out while it decodes"):
         choose_targets(make_model("deepseek-v3"), ["kv_b_proj"], "DeepseekV3ForCausalLM", "deep")
+
+
+def test_weights_that_mamba_s_kernel_reads_itself_get_no_lora() -> None:
+    for family in ("falcon-h1", "nemotron-h"):
+        model = make_model(family)
+        named = {name for name, _ in model.named_modules() if name.endswith(".out_proj")}
+        assert named
+        assert named.isdisjoint(choose_targets(model, "all-linear", type(model).__name__, family).modules)
+        with pytest.raises(TrainerError, match=r"PEFT puts no LoRA on out_proj of .*Remove it from the list\."):
+            choose_targets(model, ["in_proj", "out_proj"], type(model).__name__, family)
+
+
+def test_attention_that_goes_by_another_name_is_refused_with_what_to_set() -> None:
+    with pytest.raises(
+        TrainerError, match=r'"attention" selects nothing: .* nemotron-h .*"all-linear".*k_proj, o_proj, q_proj'
+    ):
+        choose_targets(make_model("nemotron-h"), "attention", "NemotronHForCausalLM", "nemotron-h")
 
 
 def test_experts_whose_names_the_engine_s_class_does_not_say_stay_frozen_or_are_refused() -> None:

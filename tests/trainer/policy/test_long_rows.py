@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,44 @@ def gemma2(folder: Path) -> Path:
     return saved(lambda: Gemma2ForCausalLM(config), folder)
 
 
+def gpt_oss(folder: Path) -> Path:
+    """Its MLP also returns the router's scores."""
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    config = GptOssConfig(**SHAPE, num_local_experts=4, num_experts_per_tok=2, sliding_window=32)
+    return saved(lambda: GptOssForCausalLM(config), folder)
+
+
+def phi_moe(folder: Path) -> Path:
+    """Its router draws random numbers in training mode."""
+    from transformers import PhimoeConfig, PhimoeForCausalLM
+
+    shape = {name: value for name, value in SHAPE.items() if name != "head_dim"}
+    config = PhimoeConfig(**shape, num_local_experts=4, input_jitter_noise=0.1, router_jitter_noise=0.1)
+    return saved(lambda: PhimoeForCausalLM(config), folder)
+
+
+def granite_hybrid(folder: Path, experts: int = 4) -> Path:
+    """A layer has two MLPs: routed experts, and one that all tokens share."""
+    from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
+
+    shape = {name: value for name, value in SHAPE.items() if name != "head_dim"}
+    config = GraniteMoeHybridConfig(
+        **shape, layer_types=["mamba", "attention"], num_local_experts=experts, num_experts_per_tok=min(2, experts),
+        shared_intermediate_size=64, mamba_n_heads=4, mamba_d_head=24, mamba_d_state=8, mamba_chunk_size=16,
+    )  # fmt: skip
+    return saved(lambda: GraniteMoeHybridForCausalLM(config), folder)
+
+
 FAMILIES: dict[str, Callable[[Path], Path]] = {
     "llama": llama,
     "gemma2 (soft caps)": gemma2,
     "gemma3 (windows)": gemma3,
     "qwen3-moe": qwen3_moe,
+    "gpt-oss": gpt_oss,
+    "phi-moe": phi_moe,
+    "granite-hybrid": granite_hybrid,
+    "granite-hybrid (dense)": partial(granite_hybrid, experts=0),
 }
 
 
