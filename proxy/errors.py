@@ -62,6 +62,10 @@ class EngineUnreachable(EngineError):
     """The engine does not answer. It may be restarting."""
 
 
+class SleepUnsupported(EngineError):
+    """The engine has no routes for sleeping, so no trainer may use its GPU."""
+
+
 class EngineFailed(EngineError):
     """The engine broke off an answer, or sent something that is not an answer."""
 

@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from proxy.settings.gpus import check_gpus
 
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
 
@@ -37,6 +39,9 @@ class TrainerSettings(BaseModel):
     """Folder or hub id of the base model. Default: the engine's base."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train. `auto`: a GPU if there is one."""
+    gpus: list[int] = Field([], max_length=64)
+    """The GPUs of a trainer that `hone up` starts, by number; one process uses the first. A GPU of `engine.gpus` only
+    with `engine.share`. Default: what torch sees."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the base's weights; it must equal the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     max_model_len: int | None = Field(None, gt=0)
@@ -168,6 +173,11 @@ class TrainerSettings(BaseModel):
             why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
             raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
         return self
+
+    @field_validator("gpus")
+    @classmethod
+    def _distinct_gpus(cls, gpus: list[int]) -> list[int]:
+        return check_gpus(gpus)
 
     @property
     def schedule_end(self) -> int | None:

@@ -46,6 +46,7 @@ _WATCHED: Final = frozenset(
     {
         "alarm",
         "engine",
+        "pauses",
         "proxy",
         "alias",
         "traffic",
@@ -115,9 +116,10 @@ def status(context: Context, watch: bool) -> None:
     settings = context.settings()
 
     async def read(project: Project) -> dict[str, Any]:
+        from proxy.settings.sections import pause_limit
         from recorder.views.status.stages import LoopSettings
 
-        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
         return await _read(project, settings.data, loop)
 
     if watch:
@@ -155,6 +157,14 @@ async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[st
     return await status_json(project, data, settings)
 
 
+def _pauses(pauses: dict[str, Any]) -> tuple[str, str]:
+    """Return what pauses of the engine for training cost within the last hour, and when the next may begin."""
+    spent = f"{pauses['pauses']} in the last hour, {format_duration(pauses['seconds'])} with refills"
+    limit = f"{percent(pauses['share'])} of at most {percent(pauses['limit'])}"
+    following = f", the next in {format_duration(pauses['free_in_s'])}" if pauses["free_in_s"] else ""
+    return spent, limit + following
+
+
 def _running(view: dict[str, Any]) -> Iterator[Row]:
     """Yield the rows of programs and of versions in service."""
     yield "data", (view["data"],)
@@ -162,6 +172,8 @@ def _running(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["engines"]:
         since = f" (no report for {format_duration(one['last_seen_s'])})" if one["state"] == "unknown" else ""
         yield "engine", (f"{one['url']} {one['state']}{since}", one["detail"] or ", ".join(one["loaded"]))
+    if view["pauses"] is not None:
+        yield "pauses", _pauses(view["pauses"])
     for one in view["proxies"]:
         there = (
             f"{one['in_flight']} in flight"

@@ -175,6 +175,9 @@ async def check_trainer_logprobs(settings: HoneSettings, config: Path | None, en
     """Whether the engines compute the trainer's logprobs; none where no trainer is installed or no engine answers."""
     if machine.check_trainer(settings).verdict is not FindingLevel.FINE:
         return []
+    if settings.engine.share != "split" and detect_device(settings.engine) == "cuda":
+        text = "the trainer's base does not fit on the GPU beside an engine that is awake: each step measures the gap."
+        return [Finding(TRAINER_CHECK, FindingLevel.SKIPPED, text)]
     answers = await ask_fixed_text(engine_urls(settings.engine), known_key(settings), settings)
     if not answers:
         return []

@@ -22,6 +22,7 @@ from proxy.doctor.machine import VLLM_SHARE, list_gpus
 from proxy.doctor.memory_plan import MemoryPlan
 from proxy.doctor.model_settings import USUAL_CONTEXT, context_line, fit_context, parser_lines
 from proxy.engine.device import Device, detect_device
+from proxy.settings.gpus import split_gpus
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
 from recorder.models.base_model import ModelProfile
@@ -236,7 +237,7 @@ def _own_engine(
         yield from _context_on_gpu(discovery.gpus, model, memory)
     yield from parser_lines(model, chosen)
     if discovery.device == "cuda":
-        yield from _on_gpus(discovery.gpus, memory)  # last, since it may end with a table
+        yield from _on_gpus(discovery.gpus, memory)  # last, since it may begin another table
 
 
 def _context_on_cpu(model: ModelProfile | None) -> Iterator[SettingLine]:
@@ -268,9 +269,10 @@ def _on_gpus(gpus: tuple[float, ...], memory: MemoryPlan | None) -> Iterator[Set
     if len(gpus) == 1:
         yield from _split(gpus[0], memory)
     elif gpus:
-        yield SettingLine(
-            ("engine", "env", "CUDA_VISIBLE_DEVICES"), str(len(gpus) - 1), "the trainer uses the first GPU."
-        )
+        of_engine, of_trainer = split_gpus(len(gpus))
+        why = f"{len(gpus)} GPUs, divided between engine and trainer."
+        yield SettingLine(("engine", "gpus"), of_engine, why)
+        yield SettingLine(("trainer", "gpus"), of_trainer)
 
 
 def _split(gib: float, memory: MemoryPlan | None) -> Iterator[SettingLine]:

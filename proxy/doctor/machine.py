@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +18,9 @@ from proxy.doctor.environment import Extra, Installer
 from proxy.doctor.memory_plan import MemoryPlan, NoPlan
 from proxy.engine.base import base_folder, refuse_base
 from proxy.engine.command import require_free, served_fingerprint
-from proxy.engine.device import Device, detect_device, has_driver
+from proxy.engine.device import Device, detect_device, has_driver, query_gpus
 from proxy.errors import PortInUse
+from proxy.settings.gpus import VISIBLE_GPUS, split_gpus
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import NotFound
@@ -193,20 +192,11 @@ def _tracker(name: Extra, key: str) -> Finding:
 
 CHECK: Final = "gpu memory"
 VLLM_SHARE: Final = 0.92  # vLLM's default share of a GPU's memory
-_LIMIT_S: Final = 20.0
 
 
 def list_gpus() -> list[float]:
     """The memory in GiB of each GPU that child processes see; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    query = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603 - the driver's
-        memory = [float(line) / 1024 for line in done.stdout.split()]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return []
+    memory = [mib / 1024 for mib in query_gpus("memory.total")]
     return _seen(memory, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -239,23 +229,34 @@ def check_gpu_memory(settings: HoneSettings, there: Sequence[float], plan: Memor
         return Finding(CHECK, FindingLevel.NOTE, f"the memory could not be computed: {plan.reason}", todo)
     if not plan.fits:
         return Finding(CHECK, FindingLevel.WRONG, plan.sentence, stops=True)
+    if settings.engine.share != "split":
+        return Finding(CHECK, FindingLevel.FINE, f"engine and trainer use one GPU in turns: {plan.sentence}")
     return _several(settings, there) if len(there) > 1 else _one(settings, there[0], plan)
 
 
 def _several(settings: HoneSettings, there: Sequence[float]) -> Finding:
     """With several GPUs, the trainer uses the first."""
-    engines = settings.engine.env.get("CUDA_VISIBLE_DEVICES")
+    engine, trainer = settings.engine.gpus, settings.trainer.gpus
+    if engine and (trainer or 0 not in engine):
+        text = f"the engine uses GPU {_listed(engine)} of {len(there)}, and the trainer GPU {_listed(trainer or [0])}."
+        return Finding(CHECK, FindingLevel.FINE, text)
+    engines = settings.engine.env.get(VISIBLE_GPUS)
     if engines is not None and engines.split(",")[0].strip() != "0":
         return Finding(
             CHECK, FindingLevel.FINE, f"the trainer uses the first of {len(there)} GPUs, the engine {engines}."
         )
-    last = len(there) - 1
+    of_engine, of_trainer = split_gpus(len(there))
     return Finding(
         CHECK,
         FindingLevel.NOTE,
         f"there are {len(there)} GPUs, but engine and trainer share the first.",
-        f'Give the engine another one: CUDA_VISIBLE_DEVICES = "{last}" in [engine.env].',
+        f"Divide them: engine.gpus = {of_engine} and trainer.gpus = {of_trainer}, or let both use one in turns: "
+        'engine.share = "sleep".',
     )
+
+
+def _listed(gpus: Sequence[int]) -> str:
+    return ", ".join(map(str, gpus))
 
 
 def _one(settings: HoneSettings, gib: float, plan: MemoryPlan) -> Finding:

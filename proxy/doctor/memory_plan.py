@@ -54,9 +54,13 @@ class NoPlan:
 async def ask_plan(
     base: str, gpus: Sequence[float], *, config: Path | None = None, env: Mapping[str, str] | None = None
 ) -> MemoryPlan | NoPlan:
-    """Plan a base on GPUs of these sizes (GiB), with the settings of a file. The smallest GPU counts."""
+    """Plan a base on GPUs of these sizes (GiB), with the settings of a file. The smallest GPU counts.
+
+    What has to be kept in the machine's memory is compared with all of it: a program that runs already uses some.
+    """
     argv = [sys.executable, "-P", "-m", "proxy.cli", "plan", "--model", base, "--json"]
-    argv += ["--gpu", f"{min(gpus):.2f}", "--gpus", str(len(gpus)), *(["--config", str(config)] if config else [])]
+    argv += ["--gpu", f"{min(gpus):.2f}", "--gpus", str(len(gpus)), "--ram", f"{_ram_gib():.2f}"]
+    argv += ["--config", str(config)] if config else []
     process = await asyncio.create_subprocess_exec(
         *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env={**os.environ, **(env or {})}
     )
@@ -74,3 +78,9 @@ async def ask_plan(
     except (ValueError, KeyError, TypeError):
         lines = err.decode(errors="replace").strip().splitlines()
         return NoPlan(lines[-1].removeprefix("hone: ") if lines else "`hone plan` printed nothing.")
+
+
+def _ram_gib() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().total) / GIB

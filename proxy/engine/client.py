@@ -1,7 +1,8 @@
 """Requests to engines over aiohttp, the fastest client that also aborts a request on demand.
 
-Owns: connections to engines, retries on stale ones, the limits of silence and size of an answer, and aborting an answer
-that is not read to its end at the engine. Refuses: which engine, and what a body means.
+Owns: connections to engines, retries on stale ones, the limits of silence and size of an answer, which stand still
+while an engine is asleep for a trainer, and aborting an answer that is not read to its end at the engine. Refuses:
+which engine, and what a body means.
 
 Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time per request, but does not abort a
 request that is cancelled before its answer begins: an engine would continue to work for a disconnected client.
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 
 import aiohttp
@@ -24,6 +27,12 @@ from proxy.errors import EngineError, EngineFailed, EngineUnreachable
 from recorder.base.connection_failures import describe_failure, without_class_names
 
 LOOK_S = 1.0  # between two checks: a lost connection is noticed within this time
+IsPaused = Callable[[], bool]
+
+
+def never_paused() -> bool:
+    """Return False: the answers of a sender never stand still."""
+    return False
 
 
 class BodyReader:
@@ -33,10 +42,12 @@ class BodyReader:
     costs a tenth of that, and one timer checks them.
     """
 
-    __slots__ = ("_content", "_limit_s", "_loop", "_protocol", "_timer", "_until")
+    __slots__ = ("_content", "_is_paused", "_limit_s", "_loop", "_protocol", "_timer", "_until")
 
-    def __init__(self, response: aiohttp.ClientResponse, limit_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, limit_s: float, is_paused: IsPaused = never_paused) -> None:
+        """`is_paused`: whether the sender's answers stand still; the limit does not run meanwhile."""
         self._content = response.content
+        self._is_paused = is_paused
         self._protocol = response.connection.protocol if response.connection is not None else None
         self._limit_s = limit_s
         self._until = math.inf  # deadline of the current wait; infinite: nothing waits
@@ -59,6 +70,8 @@ class BodyReader:
 
     def _look(self) -> None:
         """End a wait that is past its deadline or has lost its connection; set the timer for the next check."""
+        if self._until < math.inf and self._is_paused():
+            self._until = self._loop.time() + self._limit_s
         left_s = self._until - self._loop.time()
         if left_s <= 0:
             self._content.set_exception(TimeoutError())
@@ -76,6 +89,28 @@ def _gone() -> aiohttp.ClientPayloadError:
     return aiohttp.ClientPayloadError("the connection was closed in the middle of a body")
 
 
+@asynccontextmanager
+async def pausable_timeout(limit_s: float, is_paused: IsPaused) -> AsyncIterator[None]:
+    """Limit a block to so many seconds, as `asyncio.timeout` does; they begin again at the end of a pause."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+    async with asyncio.timeout(limit_s) as running:
+
+        def look() -> None:
+            nonlocal timer
+            if is_paused():
+                running.reschedule(loop.time() + limit_s)
+            timer = loop.call_later(min(limit_s / 2, LOOK_S), look)
+
+        if is_paused is not never_paused:
+            look()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
 IDLE_S = 4.0  # engines (uvicorn) close an idle connection after 5 s: ours is closed before
 READ_BUFFER_BYTES = 256 * 1024  # unread bytes at which the engine has to wait
 # The limit of a whole answer. The largest that an engine has reason to send are 2,048 embeddings of 4,096 numbers
@@ -88,17 +123,20 @@ class EngineReply:
     aborted.
     """
 
-    __slots__ = ("_error_mapper", "_response", "_waiting", "headers", "status")
+    __slots__ = ("_error_mapper", "_is_paused", "_response", "_waiting", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, error_mapper: EngineErrorMapper) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, error_mapper: EngineErrorMapper, is_paused: IsPaused = never_paused
+    ) -> None:
         self._response = response
+        self._is_paused = is_paused
         self._error_mapper = error_mapper
         self._waiting: BodyReader
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
     async def __aenter__(self) -> EngineReply:
-        self._waiting = BodyReader(self._response, self._error_mapper.read_timeout_s)
+        self._waiting = BodyReader(self._response, self._error_mapper.read_timeout_s, self._is_paused)
         return self
 
     async def __aexit__(
@@ -161,8 +199,18 @@ class EngineErrorMapper:
 class Client:
     """Sends requests to engines. One per process; `close()` it."""
 
-    def __init__(self, *, connect_timeout_s: float, read_timeout_s: float, idle_s: float = IDLE_S) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s, sock_read=read_timeout_s)
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        idle_s: float = IDLE_S,
+        is_paused: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`is_paused`: whether the engine at a URL is asleep for a trainer, so that no time limit runs; None: never."""
+        self._is_paused = is_paused
+        own_limit_s = read_timeout_s if is_paused is None else None  # aiohttp's limit cannot stand still; ours can
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s, sock_read=own_limit_s)
         self._read_timeout_s = read_timeout_s
         self._head_timeout_s = connect_timeout_s + read_timeout_s  # our own limit in addition to aiohttp's
         self._idle_s = idle_s
@@ -184,21 +232,23 @@ class Client:
             headers["authorization"] = f"Bearer {key}"
         error_mapper = self._error_mappers.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
         where = self._url(url, path)
+        is_paused = never_paused if self._is_paused is None else partial(self._is_paused, url)
         try:
             try:
-                return EngineReply(await self._request(method, where, body, headers), error_mapper)
+                response = await self._request(method, where, body, headers, is_paused)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
                 if isinstance(e, aiohttp.ClientConnectorError):  # no connection was made: the engine is unreachable
                     raise
-                return EngineReply(await self._request(method, where, body, headers), error_mapper)
+                response = await self._request(method, where, body, headers, is_paused)
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
             raise error_mapper.failed(e) from e
+        return EngineReply(response, error_mapper, is_paused)
 
     async def _request(
-        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
+        self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str], is_paused: IsPaused
     ) -> aiohttp.ClientResponse:
         session = self._session or self._open()
-        async with asyncio.timeout(self._head_timeout_s):
+        async with pausable_timeout(self._head_timeout_s, is_paused):
             return await session.request(method, url, data=body, headers=headers, allow_redirects=False)
 
     def _url(self, url: str, path: str) -> URL:

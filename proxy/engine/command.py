@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import httpx
 
@@ -27,6 +28,7 @@ from proxy.engine.device import Device, detect_device
 from proxy.engine.parsers import engine_parsers
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
+from proxy.settings.gpus import visible_gpus
 from proxy.settings.sections import EngineSettings, base_name
 from recorder.models.context import stated_context
 from recorder.processes import file_modes
@@ -102,12 +104,17 @@ def engine_command(
     argv = [python, *_server(device), "--model", engine.base, "--served-model-name", *names]
     argv += ["--host", engine.host, "--port", str(engine.port)]
     argv += ["--dtype", dtype_of(engine, device), *_exact(), *_lora(engine), *_optional(engine)]
-    argv += _cache(engine, device)
+    argv += [*_cache(engine, device), *_on_gpus(engine)]
+    if engine.share != "split" and device == "cuda":  # on a CPU vLLM refuses it, and pauses without it
+        argv.append("--enable-sleep-mode")
     if device == "cpu":  # compiling needs a C++ compiler, delays the start by seconds, and made nothing faster
         argv.append("--enforce-eager")
     argv += ["--disable-uvicorn-access-log", *engine.args]
     env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1"}
     env["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(KEEP_ALIVE_S)
+    env |= visible_gpus(engine.gpus)
+    if engine.share != "split":  # the routes for sleeping exist only so
+        env["VLLM_SERVER_DEV_MODE"] = "1"
     if Path(engine.base).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
     if device == "cpu":
@@ -167,6 +174,15 @@ def _cache(engine: EngineSettings, device: Device) -> list[str]:
     if device == "cuda" and engine.gpu_memory_utilization is not None:
         parts += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
     return parts
+
+
+_PARALLEL: Final = ("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp")
+
+
+def _on_gpus(engine: EngineSettings) -> list[str]:
+    """Compute one model on all of `engine.gpus`, unless `engine.args` divides the work."""
+    divided = any(argument.partition("=")[0] in _PARALLEL for argument in engine.args)
+    return [] if len(engine.gpus) < 2 or divided else ["--tensor-parallel-size", str(len(engine.gpus))]
 
 
 def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:

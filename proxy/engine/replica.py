@@ -96,7 +96,7 @@ class Replica:
             )
         raise AdapterError(
             "load_refused",
-            f"the engine {self.url} refused to load {path} ({answer.status_code}): {_error_message(answer)}",
+            f"the engine {self.url} refused to load {path} ({answer.status_code}): {error_message(answer)}",
         )
 
     async def answer_to_load(self, name: str, path: str) -> tuple[int, str]:
@@ -105,14 +105,14 @@ class Replica:
         Raises EngineUnreachable, EngineError.
         """
         answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
-        return answer.status_code, _error_message(answer)
+        return answer.status_code, error_message(answer)
 
     async def unload(self, name: str) -> None:
         """Unload an adapter, if it is loaded. Raises EngineUnreachable, EngineError."""
         answer = await self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": name})
         if answer.is_error and answer.status_code != httpx.codes.NOT_FOUND:
             raise EngineError(
-                f"the engine {self.url} did not unload {name} ({answer.status_code}): {_error_message(answer)}"
+                f"the engine {self.url} did not unload {name} ({answer.status_code}): {error_message(answer)}"
             )
 
     async def logprobs(self, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
@@ -191,7 +191,7 @@ class Replica:
         answer = await self._http_answer("GET", "/version")
         if answer.is_server_error and answer.status_code != httpx.codes.NOT_IMPLEMENTED:
             raise EngineError(
-                f"the engine {self.url} answered /version with {answer.status_code}: {_error_message(answer)}"
+                f"the engine {self.url} answered /version with {answer.status_code}: {error_message(answer)}"
             )
         try:
             body = answer.json() if answer.is_success else None
@@ -200,11 +200,17 @@ class Replica:
         version = body.get("version") if isinstance(body, dict) else None
         return str(version) if version else None
 
+    async def send(
+        self, method: str, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S, params: Mapping[str, Any] | None = None
+    ) -> httpx.Response:
+        """Return the answer of a route without a body, whatever its status. Raises EngineUnreachable, EngineError."""
+        return await self._send(method, path, timeout_s=timeout_s, params=params)
+
     async def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         answer = await self._send(method, path, **arguments)
         if answer.is_error:
             raise EngineError(
-                f"the engine {self.url} answered {path} with {answer.status_code}: {_error_message(answer)}"
+                f"the engine {self.url} answered {path} with {answer.status_code}: {error_message(answer)}"
             )
         try:
             body = answer.json()
@@ -220,12 +226,15 @@ class Replica:
             raise EngineError(f"the engine {self.url} refuses Hone's key: set engine.api_key (HONE_ENGINE__API_KEY).")
         return answer
 
-    async def _http_answer(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+    async def _http_answer(
+        self, method: str, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any
+    ) -> httpx.Response:
+        limit = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):  # httpx limits each read only, not the whole answer
-                return await self._http.request(method, path, **arguments)
+            async with asyncio.timeout(timeout_s):  # httpx limits each read only, not the whole answer
+                return await self._http.request(method, path, timeout=limit, **arguments)
         except TimeoutError as e:
-            raise EngineUnreachable(f"the engine {self.url} did not end its answer in {ANSWER_TIMEOUT_S:.0f} s") from e
+            raise EngineUnreachable(f"the engine {self.url} did not end its answer in {timeout_s:.0f} s") from e
         except httpx.HTTPError as e:
             raise EngineUnreachable(f"the engine {self.url} does not answer: {describe_failure(e)}") from e
 
@@ -272,8 +281,8 @@ def tls_for(url: str) -> ssl.SSLContext:
     return ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _error_message(answer: httpx.Response) -> str:
-    """The message in an engine's error, shortened."""
+def error_message(answer: httpx.Response) -> str:
+    """Return the message in an engine's error, shortened."""
     try:
         body = answer.json()
         message = body["error"]["message"] if "error" in body else body.get("message", answer.text)

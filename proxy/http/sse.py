@@ -106,22 +106,25 @@ def encode_event(data: bytes) -> bytes:
 
 
 EVERY_S = 15.0
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_END_BYTES = max(map(len, _EVENT_ENDS))
 
 
 class KeepAliveStream:
     """Sends events, and a comment after every `every_s` seconds of silence.
 
     `with KeepAliveStream(send) as stream: await stream.send(events)`. The comments keep intermediaries from closing a
-    stream while the engine is still computing.
+    stream while the engine is still computing. What is sent need not be whole events: a comment comes between two.
     """
 
-    __slots__ = ("_beating", "_busy", "_every_s", "_loop", "_send", "_sent_at", "_timer")
+    __slots__ = ("_beating", "_busy", "_end", "_every_s", "_loop", "_send", "_sent_at", "_timer")
 
     def __init__(self, send: Send, every_s: float = EVERY_S) -> None:
         self._send = send
         self._every_s = every_s
         self._loop = asyncio.get_running_loop()
         self._busy = False
+        self._end = _EVENT_ENDS[0]  # the last bytes that were sent
         self._beating: asyncio.Task[None] | None = None
 
     def __enter__(self) -> KeepAliveStream:
@@ -141,13 +144,14 @@ class KeepAliveStream:
         self._busy = True
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         self._busy = False
+        self._end = (self._end + events)[-_END_BYTES:] if len(events) < _END_BYTES else events[-_END_BYTES:]
         self._sent_at = self._loop.time()
 
     def _look(self) -> None:
         """Send a comment if the stream was silent long enough, and set the timer for the next check."""
         left_s = self._sent_at + self._every_s - self._loop.time()
         if left_s <= 0.001:
-            if not self._busy:
+            if not self._busy and self._end.endswith(_EVENT_ENDS):
                 self._beating = self._loop.create_task(self.send(KEEP_ALIVE))
             left_s = self._every_s
         self._timer = self._loop.call_later(left_s, self._look)

@@ -35,6 +35,7 @@ from proxy.errors import (
 )
 from proxy.http.asgi import App, DisconnectWatch, Receive, Scope, Send, begin_stream, read_body
 from proxy.http.shutdown import Shutdown, ShuttingDown
+from proxy.http.sse import KeepAliveStream
 from proxy.serving.body_reading import dialect_rules, work_beside_loop
 from proxy.serving.model_requests import engine_refusal, unknown_model_error
 from proxy.settings.sections import ProxySettings
@@ -200,8 +201,7 @@ class ModelRoutes:
         """Relay an event stream; a broken one ends with an error in the format of its route."""
         await begin_stream(send)
         try:
-            while chunk := await reply.chunk():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await _relay(reply, send)
         except EngineFailed as e:
             end = format_of(path).error_events(BadGateway(str(e)))
         except asyncio.CancelledError:
@@ -215,3 +215,10 @@ class ModelRoutes:
         else:
             end = b""
         await send({"type": "http.response.body", "body": end})
+
+
+async def _relay(reply: EngineReply, send: Send) -> None:
+    """Send the chunks as they come, with comments during silence between two events."""
+    with KeepAliveStream(send) as stream:
+        while chunk := await reply.chunk():
+            await stream.send(chunk)

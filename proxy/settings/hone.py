@@ -90,6 +90,7 @@ class HoneSettings(BaseSettings):
                 f"trainer.rank {self.trainer.rank} is higher than engine.max_lora_rank {self.engine.max_lora_rank}: "
                 "the engine would refuse every version"
             )
+        self._place_on_gpus()
         models = {model.name for model in self.proxy.models}
         if both := sorted(models & self.declared_aliases().keys()):
             raise ValueError(f"{both[0]!r} names an alias and a model of [[proxy.models]]: rename one of them")
@@ -107,6 +108,23 @@ class HoneSettings(BaseSettings):
         check_names(self.mcp)
         self._know_recipes()
         return self
+
+    def _place_on_gpus(self) -> None:
+        """Raise ValueError where engine and trainer have a GPU in common and may not, or share none and should."""
+        engine, trainer = self.engine.gpus, self.trainer.gpus
+        if not engine or not trainer:
+            return
+        common = sorted({*engine} & {*trainer})
+        if common and self.engine.share == "split":
+            raise ValueError(
+                f'GPU {common[0]} is in engine.gpus and in trainer.gpus, and engine.share is "split": give each its '
+                'own GPUs, or set engine.share = "sleep" or "cache"'
+            )
+        if not common and self.engine.share != "split":
+            raise ValueError(
+                f"engine.gpus {engine} and trainer.gpus {trainer} have no GPU in common: the engine would pause for "
+                'nothing. Set engine.share = "split"'
+            )
 
     def _know_recipes(self) -> None:
         """Raise ValueError for a recipe that does not exist; give the judge each alias's recipe."""

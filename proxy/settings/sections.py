@@ -7,12 +7,15 @@ importing anything but pydantic.
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 
+from proxy.settings.gpus import VISIBLE_GPUS, check_gpus
 from recorder.base.function_paths import is_function_path
 
 MODEL_NAME = r"^[A-Za-z0-9._:~/-]{1,128}$"  # as aliases are named: @ would mean a version
@@ -173,6 +176,9 @@ class ProxySettings(BaseModel):
         return models
 
 
+Share = Literal["split", "cache", "sleep"]
+
+
 class EngineSettings(BaseModel):
     """Which vLLM serves the base model: one that Hone starts, or engines that are running already."""
 
@@ -201,6 +207,16 @@ class EngineSettings(BaseModel):
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     """Share of the GPU's memory for weights and KV cache, for an engine that Hone starts. A trainer on the same GPU
     gets the rest. Default: vLLM's own, 0.92."""
+    gpus: list[int] = Field([], max_length=64)
+    """The GPUs of an engine that Hone starts, by number. Several compute one model together (tensor parallelism).
+    Default: what vLLM sees."""
+    share: Share = "split"
+    """How engine and trainer use one GPU. `split`: each keeps its part of the memory all the time. `cache`: the engine
+    gives up its KV cache while the trainer computes. `sleep`: it also moves its weights to host memory. With `cache`
+    and `sleep`, calls wait while the trainer computes, and continue afterwards; the engine must be on this machine."""
+    max_pause_share: float = Field(0.05, gt=0, le=1)
+    """With `share` other than `split`: the largest share of an hour for which `hone learn` may pause the engine. A
+    longer pause is followed by a longer wait. Campaigns pause the engine whenever they train."""
     max_loras: int = Field(4, ge=2)
     """Versions in service at once: the live one, those that trajectories are pinned to, and one being loaded."""
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
@@ -254,6 +270,50 @@ class EngineSettings(BaseModel):
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("gpus")
+    @classmethod
+    def _distinct_gpus(cls, gpus: list[int]) -> list[int]:
+        return check_gpus(gpus)
+
+    @model_validator(mode="after")
+    def _placed(self) -> EngineSettings:
+        if self.gpus and VISIBLE_GPUS in self.env:
+            raise ValueError(f"engine.gpus and {VISIBLE_GPUS} in [engine.env] both name the engine's GPUs: remove one")
+        if self.gpus and self.urls:
+            raise ValueError("engine.gpus is for an engine that Hone starts, and engine.urls names running ones")
+        if self.share != "split":
+            self._require_local()
+        return self
+
+    def _require_local(self) -> None:
+        """Refuse engines on other machines: an API key does not guard vLLM's routes for sleeping."""
+        for host in [urlsplit(url).hostname or "" for url in self.urls] or [self.host, *_hosts_in(self.args)]:
+            if not _is_loopback(host):
+                raise ValueError(
+                    f'engine.share = "{self.share}" is for an engine on this machine that listens on loopback, and '
+                    f"{host!r} is another address: whoever reaches it could put the engine to sleep, because its API "
+                    'key does not guard that. Let it listen on 127.0.0.1, or set engine.share = "split"'
+                )
+
+
+def _hosts_in(args: list[str]) -> list[str]:
+    """The addresses that vLLM's arguments name to listen on."""
+    parted = [(one.partition("="), after) for one, after in pairwise([*args, ""])]
+    return [value if equals else after for (name, equals, value), after in parted if name == "--host"]
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as far as its text says so. A name other than localhost may resolve to any."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def pause_limit(engine: EngineSettings) -> float | None:
+    """The share of an hour for which learning may pause the engine; None if the engine is not paused."""
+    return None if engine.share == "split" else engine.max_pause_share
 
 
 def base_name(engine: EngineSettings) -> str | None:

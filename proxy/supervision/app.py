@@ -59,7 +59,7 @@ from proxy.serving.prompt_lists import PromptLists
 from proxy.serving.running_call import ServingParts
 from proxy.settings.display import display_value
 from proxy.settings.mcp import McpServerSettings
-from proxy.settings.sections import ProxySettings, ShadowSettings
+from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.shadow.answers import ShadowAnswerer
 from proxy.shadow.shadower import LOOK_BACK_S, Shadower
 from proxy.store_metrics import StoreMetrics
@@ -102,6 +102,8 @@ class AppParts:
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     has_aliases: bool = False  # declared in settings: the app is not ready without an engine
+    share: Share = "split"  # how engine and trainer use one GPU
+    max_pause_share: float | None = None  # of an hour, for learning; None: the engine is not paused
 
 
 class HoneApp(AdmissionMiddleware):
@@ -110,7 +112,9 @@ class HoneApp(AdmissionMiddleware):
     def __init__(self, deps: AppParts) -> None:
         self._deps = deps
         self._client = Client(
-            connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
+            connect_timeout_s=deps.settings.connect_timeout_s,
+            read_timeout_s=deps.settings.first_byte_timeout_s,
+            is_paused=None if deps.share == "split" else deps.versions.is_asleep,
         )
         self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
@@ -219,7 +223,7 @@ def _routed(
     health = HealthRoutes(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop, ContextLengths(parts.client))
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
-    loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
+    loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer, deps.max_pause_share)
     status_service = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [

@@ -36,7 +36,7 @@ from proxy.http.asgi import App
 from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
 from proxy.settings.display import describe_leaves, display_value
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import ProxySettings, base_name
+from proxy.settings.sections import ProxySettings, base_name, pause_limit
 from proxy.supervision import draining
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
@@ -297,6 +297,8 @@ async def run(
                 learn=settings.learn,
                 trainer=settings.trainer,
                 has_aliases=bool(aliases),
+                share=settings.engine.share,
+                max_pause_share=pause_limit(settings.engine),
                 mcp=settings.mcp,
                 peers=peers,
                 pages_store=pages_store,

@@ -59,6 +59,7 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)  # added to the parent's environment
     unset: frozenset[str] = frozenset()  # variables removed from the parent's environment
     ready: Callable[[], Awaitable[bool]] | None = None  # the health check
+    may_start: Callable[[], Awaitable[bool]] | None = None  # it is started, and restarted, only once this is true
     check_every_s: float = POLL_S
     start_timeout_s: float = 300.0
     unresponsive_s: float | None = None  # restart after `ready` was false for this long; None: never
@@ -130,6 +131,7 @@ class Supervisor:
         failures = 0
         while True:
             self._become(ProgramState.STARTING if not self.restarts else ProgramState.RESTARTING)
+            await self._until_allowed()
             await self._launch()
             trouble = await self._until_up()
             if trouble is None:
@@ -200,6 +202,18 @@ class Supervisor:
         self.state, self.detail = state, detail
         if self._on_change is not None:
             self._on_change(self)
+
+    async def _until_allowed(self) -> None:
+        while self.program.may_start is not None and not await self.program.may_start():  # noqa: ASYNC110 - the store's
+            await asyncio.sleep(self.program.check_every_s)
+
+    def kill_process(self, pid: int) -> bool:
+        """Kill the program if a process is part of it, so that it is restarted. Return whether it is."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pid is not None and os.getsid(pid) == self.pid:
+                _kill_session(self.pid)
+                return True
+        return False
 
     async def _launch(self) -> None:
         path = self.program.log

@@ -26,15 +26,18 @@ from proxy.engine.command import EngineCommand, engine_command, engine_key, engi
 from proxy.engine.startup_phase import startup_phase
 from proxy.errors import ConfigError, StartError
 from proxy.settings.display import as_environment
+from proxy.settings.gpus import visible_gpus
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import EngineSettings
+from proxy.settings.sections import EngineSettings, pause_limit
 from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
 from proxy.supervision.first_request import describe_ready, local_url
 from proxy.supervision.run_file import read_run_file, remove_run_file, write_run_file
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor
 from recorder.base.findings import Finding, FindingLevel, has_errors
+from recorder.errors import StoreError
 from recorder.processes.phase_file import LEARNER_PHASE
 from recorder.processes.signals import call_on_stop
+from recorder.queue.training import gpu_pauses
 from recorder.registry.keys import has_keys
 from recorder.registry.replicas import forget_replica
 from recorder.store.bootstrap import open_store
@@ -62,6 +65,9 @@ PROXY_START_TIMEOUT_S = 60.0
 STARTUP_LINES = 200  # of the engine's log, in which it says what it does
 LOG_TAIL_LINES = 5  # log lines of a failed child, shown with its state
 KILLED_LEARNER = "Lower trainer.token_budget, or give the trainer more memory; then start `hone up` again"
+HUNG_LEARNER = "the learner no longer renewed its lease on the GPU and was killed, so that the engine can wake"
+HUNG_S = 15.0  # after its lease expired: on a busy machine a renewal may be late
+HUNG_LOOK_S = 2.0
 _SERVING = ("engine", "proxy")
 
 
@@ -88,6 +94,8 @@ class HoneUp:
         self.supervisors: dict[str, Supervisor] = {}
         self._stop = asyncio.Event()
         self._ending = False  # from here on no run file is written
+        self._is_sharing = settings.engine.share != "split"
+        self._project: Project  # once the store is open
 
     async def run(self) -> None:
         """Start all programs, run them until SIGINT or SIGTERM, and stop them.
@@ -98,9 +106,10 @@ class HoneUp:
         store = await open_store(
             self._settings.data, self._settings.recorder, migrate=True, project=self._settings.project
         )
+        self._project = Project(store, self._settings.project)
         try:
             with call_on_stop(self._stop.set):
-                async with self._printing_events(store):
+                async with self._printing_events(store), self._ending_hung_trainer():
                     await self._run(store)
         finally:
             self._output.close()
@@ -141,7 +150,7 @@ class HoneUp:
     async def _printing_events(self, store: Store) -> AsyncIterator[None]:
         starting = await self._forget_engines_to_start(store)
         settings = self._settings
-        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
         events = EventPrinter(Project(store, settings.project), loop, self._output, starting=starting)
         await events.remember()  # before anything starts, so that no event is missed
         task = asyncio.create_task(events.run(), name="print events")
@@ -150,6 +159,36 @@ class HoneUp:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def _ending_hung_trainer(self) -> AsyncIterator[None]:
+        """Kill, until the block ends, a learner that keeps the GPU's memory and no longer renews its lease on it.
+
+        The engine stays asleep until then: its memory is not free.
+        """
+
+        async def look() -> None:
+            while True:
+                await asyncio.sleep(HUNG_LOOK_S)
+                with contextlib.suppress(StoreError):
+                    pid = await gpu_pauses.find_hung_holder(self._project, HUNG_S)
+                    if pid is not None and "learn" in self.supervisors and self.supervisors["learn"].kill_process(pid):
+                        self._output.tell("warning", HUNG_LEARNER, {"program": "learn", "pid": pid})
+
+        task = asyncio.create_task(look(), name="end a hung trainer") if self._is_sharing else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _may_engine_start(self) -> bool:
+        """Whether no trainer is on the engine's GPU: an engine that starts takes memory that has to be free."""
+        try:
+            return not await gpu_pauses.is_gpu_used(self._project)
+        except StoreError:
+            return False
 
     async def _forget_engines_to_start(self, store: Store) -> Sequence[str]:
         """Delete the stored state of the engine that is about to start: it is not up yet. Returns its URL, if any."""
@@ -244,7 +283,8 @@ class HoneUp:
         engine = self._settings.engine
         key = engine_key(engine, self._settings.data)
         command = engine_command(engine, key=key, served_names=self._settings.base_models())
-        return engine_program(engine, command, self._log("engine"))
+        program = engine_program(engine, command, self._log("engine"))
+        return replace(program, may_start=self._may_engine_start) if self._is_sharing else program
 
     def _proxy(self) -> Program:
         proxy, engine = self._settings.proxy, self._settings.engine
@@ -261,7 +301,8 @@ class HoneUp:
 
     def _learner(self) -> Program:
         phase_file = self._settings.data / LEARNER_PHASE
-        return replace(self._hone("learn"), phase_file=phase_file, if_killed=KILLED_LEARNER)
+        program = self._hone("learn", env=visible_gpus(self._settings.trainer.gpus))
+        return replace(program, phase_file=phase_file, if_killed=KILLED_LEARNER)
 
     def _hone(
         self,

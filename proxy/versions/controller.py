@@ -23,6 +23,7 @@ from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import pins, verification
 from proxy.versions.fleet import Fleet, Member
+from proxy.versions.pauses import EnginePauser
 from proxy.versions.promotion import PromotionDecider, TrialMonitor
 from proxy.versions.routing import ServiceRouter, wait_for_event
 from recorder.base.rate_limited_log import RateLimitedLog
@@ -83,6 +84,7 @@ class Controller:
             project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again
         )
         self._on_trial = TrialMonitor(self._deciding)
+        self._pauser = EnginePauser(project, self._fleet, engine, self._again)
         self._lease: Lease | None = None
         self._failing, self._broken = RateLimitedLog(log), RateLimitedLog(log)
         self._pinned: set[str] = set()
@@ -122,7 +124,8 @@ class Controller:
 
     async def _run(self) -> None:
         """Run a round after every change, and when the last one asked for another."""
-        with self._waiting(Topic.SERVICE, Topic.PROXIES) as self._news:
+        of_gpu = (Topic.LEASES,) if self._pauser.is_active else ()
+        with self._waiting(Topic.SERVICE, Topic.PROXIES, *of_gpu) as self._news:
             while not self._stopping.is_set():
                 await self._news.wait(self._again_s)
                 if self._lease is not None and not self._stopping.is_set():
@@ -197,9 +200,10 @@ class Controller:
         return lease
 
     async def tick(self) -> None:
-        """Run one round: engines, then trainers' trials and new versions, then unloading."""
+        """Run one round: engines and their pauses, then trainers' trials and new versions, then unloading."""
         await self._identify()
         await self._versions.refresh()
+        await self._pauser.tick(self._lease, {version.engine_name for version in self._kept()})
         await self._serve_kept_versions()
         await self._deciding.promote_gated()
         await self._try_adapters()
@@ -221,7 +225,7 @@ class Controller:
         if self._base_shapes is None:
             self._base_shapes = await self._read_local_base()
         for member in self._fleet.members:
-            if member.served is None or (member.state == "up" and member.fingerprint is not None):
+            if member.served is None or (member.state in ("up", "asleep") and member.fingerprint is not None):
                 continue
             await self._hold_to_bases(member)
             if member.unfit is not None:

@@ -30,7 +30,7 @@ WATCH_TIMEOUT_S = 10.0
 REPORT_EVERY_S = 10.0
 _ANY_TOKEN = (1,)  # ids of every vocabulary
 
-State = Literal["up", "down", "starting"]
+State = Literal["up", "down", "starting", "asleep"]
 
 
 class Member:
@@ -45,6 +45,9 @@ class Member:
         self.unfit: str | None = None  # why it must not be used although it answers
         self.lacks: frozenset[str] = frozenset()  # versions that it refused to load
         self.offered: frozenset[str] = frozenset()
+        self.paused_for: int | None = None  # the epoch of the lease `gpu` that it is asleep for
+        self.is_known_awake = False  # whether it was seen awake since it started, or since its last pause
+        self.pause_error: str | None = None  # why it could not be paused or woken
         self._patience_s = patience_s
         self._looking = asyncio.Lock()
         self.doubt = asyncio.Event()  # set: a request could not reach it
@@ -84,6 +87,23 @@ class Member:
         """Mark it as down: it takes no requests until it was seen, and loaded, again."""
         self.state, self.detail, self.served, self.unfit = "down", why, None, None
         self.offered, self.fingerprint = frozenset(), None
+        self.forget_pause()
+
+    def mark_asleep(self, epoch: int, keep: Collection[str], why: str | None) -> None:
+        """Mark it as asleep: it takes requests for what it holds, and they wait until it is awake."""
+        assert self.served is not None
+        self.state, self.detail, self.paused_for, self.pause_error = "asleep", why, epoch, None
+        self.offered = frozenset(self.served.bases) | (frozenset(keep) & frozenset(self.served.adapters))
+
+    def mark_awake(self) -> None:
+        """Mark it as awake: missing adapters are loaded, then it takes requests again."""
+        if self.state == "asleep":
+            self.state, self.detail = "starting", None
+        self.paused_for, self.pause_error, self.is_known_awake = None, None, True
+
+    def forget_pause(self) -> None:
+        """Forget whether it is paused, because it was away, or another controller paused it."""
+        self.paused_for, self.pause_error, self.is_known_awake = None, None, False
 
     def mark_unfit(self, why: str) -> None:
         """Mark it as unfit: it answers, but takes no requests until its base is found fit. Logged once per reason."""
@@ -136,6 +156,12 @@ class Member:
             return False
         return True
 
+    async def ask_one_token(self) -> None:
+        """Let it compute one token with an adapter, or with its base if it has none. Raises EngineError."""
+        name = next(iter([*self.adapters, *(self.served.bases if self.served else ())]), None)
+        if name is not None:
+            await self.replica.logprobs(name, _ANY_TOKEN, _ANY_TOKEN)
+
     async def unload(self, engine_name: str) -> None:
         """Unload an adapter. Raises EngineError."""
         await self.replica.unload(engine_name)
@@ -144,7 +170,8 @@ class Member:
     async def report(self, project: Project) -> None:
         """Write its row if it changed, or if that is due."""
         base = next(iter(self.served.bases), None) if self.served else None
-        content = (self.state, self.detail, self.offered, base, self.fingerprint)
+        detail = self.pause_error or self.detail
+        content = (self.state, detail, self.offered, base, self.fingerprint)
         now = time.monotonic()
         if content == self._reported:
             if now - self._reported_at < REPORT_EVERY_S:
@@ -159,7 +186,7 @@ class Member:
             loaded=sorted(self.offered),
             base_model=base,
             base_fingerprint=self.fingerprint,
-            detail=self.detail,
+            detail=detail,
         )
         self._reported, self._reported_at = content, now
 
@@ -200,6 +227,8 @@ class Fleet:
         stopped long ago.
         """
         urls = {m.url for m in self.members}
+        for member in self.members:
+            member.forget_pause()
         for row in await replicas.list_replicas(self._project):
             if row.url not in urls:
                 await replicas.forget_replica(self._project, row.url)
@@ -211,7 +240,7 @@ class Fleet:
 
     async def _reconcile(self, member: Member, keep: Sequence[VersionView]) -> None:
         # A replica that came back during this round was not checked yet: it may serve another base than before.
-        if member.served is None or member.unfit is not None or member.fingerprint is None:
+        if member.served is None or member.unfit is not None or member.fingerprint is None or member.state == "asleep":
             return
         missing = [v for v in keep if member.adapters.get(v.engine_name) != v.path]
         refused: list[str] = []

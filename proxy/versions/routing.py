@@ -67,8 +67,8 @@ class Snapshot:
     ahead_s: float = 0.0
 
     def up(self) -> list[ReplicaView]:
-        """Return the replicas that take requests."""
-        return [r for r in self.replicas if r.state == "up"]
+        """Return the replicas that take requests; one that is asleep answers them after its pause."""
+        return [r for r in self.replicas if r.state in ("up", "asleep")]
 
     def has(self, version: VersionView) -> list[ReplicaView]:
         """Return the replicas that take requests and hold this version."""
@@ -246,8 +246,13 @@ class ServiceRouter:
         before = snapshot.versions.get(alias.previous_version_id or "")
         return before if before and snapshot.has(before) and not snapshot.has(live) else live
 
-    def _load(self, replica: ReplicaView) -> tuple[bool, int]:
-        return self._avoid_until.get(replica.url, 0.0) > time.monotonic(), self._busy[replica.url]
+    def _load(self, replica: ReplicaView) -> tuple[bool, bool, int]:
+        is_avoided = self._avoid_until.get(replica.url, 0.0) > time.monotonic()
+        return is_avoided, replica.state == "asleep", self._busy[replica.url]
+
+    def is_asleep(self, url: str) -> bool:
+        """Return whether an engine is paused for a trainer on its GPU: its answers stand still."""
+        return any(one.url == url and one.state == "asleep" for one in self._snapshot.replicas)
 
     def _why_not(self, version: VersionView) -> str:
         known = self._snapshot.replicas

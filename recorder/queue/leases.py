@@ -29,6 +29,7 @@ from recorder.store.schema import leases
 from recorder.store.sql import now
 
 CONTROLLER = "controller"
+GPU: Final = "gpu"  # held by the trainer that computes on the engine's GPU (`recorder.queue.training.gpu_pauses`)
 _CLOCKS_DIFFER_S: Final = 10.0  # between the database and the start of a process, at most
 
 
@@ -48,9 +49,16 @@ def trainer_lease(alias_name: str) -> str:
     return f"trainer:{alias_name}"
 
 
-async def acquire_lease(project: Project, name: str, owner: str, lease_s: float) -> Lease | None:
-    """Acquire a lease that is free, expired or already the owner's (with a new epoch); None if another holds it."""
-    free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
+async def acquire_lease(
+    project: Project, name: str, owner: str, lease_s: float, *, take_expired: bool = True
+) -> Lease | None:
+    """Acquire a lease that is free, expired or already the owner's (with a new epoch); None if another holds it.
+
+    `take_expired` False: an expired lease stays its holder's until somebody releases it.
+    """
+    free = or_(leases.c.lease_owner.is_(None), leases.c.lease_owner == owner)
+    if take_expired:
+        free = or_(free, leases.c.lease_expires_at <= now())
     others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
     async with project.store.read() as conn:  # testing a held lease must not take the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
@@ -98,6 +106,19 @@ async def require_lease(conn: AsyncConnection, lease: Lease) -> None:
     await _touch(conn, lease, lease_expires_at=leases.c.lease_expires_at)
 
 
+async def find_lease(project: Project, name: str) -> tuple[Lease, bool] | None:
+    """Return a lease that has a holder, and whether it is still valid; None if it is free."""
+    query = select(leases, (leases.c.lease_expires_at > now()).label("valid")).where(
+        leases.c.project_id == project.id, leases.c.name == name, leases.c.lease_owner.is_not(None)
+    )
+    async with project.store.read() as conn:
+        row = (await conn.execute(query)).first()
+    if row is None:
+        return None
+    lease = Lease(project.id, name, row.lease_owner, row.lease_epoch, row.lease_expires_at)
+    return lease, bool(row.valid)
+
+
 async def list_holders(project: Project, prefix: str = "") -> list[Lease]:
     """Return the valid leases whose name begins with `prefix`, by name."""
     query = (
@@ -142,8 +163,8 @@ def holder_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def _pid_here(holder: str) -> int | None:
-    """The process id of a holder on this machine; None: it is on another, or the name has none."""
+def pid_here(holder: str) -> int | None:
+    """Return the process id of a holder on this machine; None: it is on another, or the name has none."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
     return int(pid) if host == socket.gethostname() and pid.isdecimal() else None
 
@@ -155,13 +176,20 @@ def runs_here(holder: str, since: float) -> bool:
     """
     import psutil  # here: few programs sweep
 
-    if (pid := _pid_here(holder)) is None:
+    if (pid := pid_here(holder)) is None:
         return False
     try:
         process = psutil.Process(pid)
         return bool(process.create_time() <= since + _CLOCKS_DIFFER_S and process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, ValueError, OverflowError):
         return False
+
+
+def has_ended(lease: Lease) -> bool:
+    """Return whether a lease's holder was a process of this machine that has ended, its memory with it; False if
+    unsure. A process that nobody waits for yet has ended too.
+    """
+    return pid_here(lease.owner) is not None and not runs_here(lease.owner, lease.expires_at)
 
 
 async def renew_late(project: Project, prefix: str, lease_s: float) -> None:
@@ -186,7 +214,7 @@ async def renew_late(project: Project, prefix: str, lease_s: float) -> None:
 
 def is_dead(holder: str) -> bool:
     """Return whether the holder was a process of this machine that has ended; False if unsure."""
-    if (pid := _pid_here(holder)) is None:
+    if (pid := pid_here(holder)) is None:
         return False
     try:
         os.kill(pid, 0)

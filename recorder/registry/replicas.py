@@ -22,7 +22,7 @@ from recorder.store.sql import now
 PROXY_GONE_S: Final = 30.0  # a proxy without a report for this long uses no version
 REMEMBERED_S: Final = 86_400.0  # rows without a report for this long are deleted
 
-ReplicaState = Literal["up", "down", "starting"]
+ReplicaState = Literal["up", "down", "starting", "asleep"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -612,7 +612,7 @@ replicas = Table(
     Column("url", Text, nullable=False),
     Column("base_model", Text),
     Column("base_fingerprint", Text),
-    Column("state", Text, nullable=False),  # up, down, starting
+    Column("state", Text, nullable=False),  # up, down, starting, asleep
     Column("detail", Text),
     Column("loaded", JSON, nullable=False),  # engine names of its loaded adapters
     Column("seen_at", Double, nullable=False),
@@ -782,7 +782,7 @@ ledger = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     _project(),
-    Column("object_kind", Text, nullable=False),  # trajectory, group, call, version, step, attempt
+    Column("object_kind", Text, nullable=False),  # trajectory, group, call, version, step, attempt, engine
     Column("object_id", Text, nullable=False),
     Column("code", Text, nullable=False),
     Column("detail", JSON),

@@ -1,9 +1,9 @@
 """A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`.
 
 Two engines serve most files. `stack` has the demo's settings, and no test ends it. `killable_stack` has a template that
-drops thinking and slots for two adapters, and tests kill its programs. A file that needs other proxy settings puts a
-proxy of its own before one of these engines (`served_beside`). With several workers (`--numprocesses 2`), one worker
-runs all files of a shared engine, and each other file goes to one worker as a whole.
+drops thinking, slots for two adapters and an engine that may be paused, and tests kill its programs. A file that needs
+other proxy settings puts a proxy of its own before one of these engines (`served_beside`). With several workers
+(`--numprocesses 2`), one worker runs all files of a shared engine, and each other file goes to one worker as a whole.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ max_model_len = 2048
 max_lora_rank = 8
 max_loras = 2
 device = "cpu"
+share = "sleep"
 health_interval_s = 0.5
 """
 # A shared engine, and the files whose tests use it. The process that hands tests to workers knows only their files.
@@ -77,7 +78,7 @@ FILES_OF = {
         "test_responses.py",
         "test_shadow.py",
     },
-    "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py"},
+    "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py", "test_pauses.py"},
 }
 
 

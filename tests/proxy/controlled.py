@@ -35,6 +35,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.versions.controller.BREATH_S", 0.01)
     monkeypatch.setattr("proxy.versions.controller.RETRY_S", 0.05)
     monkeypatch.setattr("proxy.versions.promotion.RETRY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.pauses.LOOK_S", 0.05)
+    monkeypatch.setattr("proxy.versions.pauses.RETRY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.DRAIN_S", 0.02)
     monkeypatch.setattr("proxy.versions.promotion.EVERY_S", 0.05)
     monkeypatch.setattr("proxy.versions.promotion.SHARE_OF_TIME", 1.0)

@@ -115,6 +115,8 @@ class Script:
     then: str = "die"  # die, end, hang, error, garbage
     cut_bytes: int | None = None  # write the stream in pieces of so many bytes
     gate: asyncio.Event | None = None  # answer only when it is set
+    pause_at: int | None = None  # stand still before this event of a stream …
+    resume: asyncio.Event | None = None  # … until this is set
     close: bool = False  # close the connection after the answer, without having said so
     hang_up: bool = False  # close the connection instead of answering
     body: bytes | None = None  # a body in place of the right one
@@ -261,6 +263,8 @@ class FakeEngine:
                 _chunk(writer, said)
                 _chunk(writer, b"data: [DONE]\n\n")
                 break
+            if at == script.pause_at and script.resume is not None:
+                await script.resume.wait()
             await _write_cut(writer, event, script.cut_bytes)
             self.sent_events += 1
         writer.write(b"0\r\n\r\n")

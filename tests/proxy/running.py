@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx
 
 from proxy.settings.mcp import McpServerSettings
-from proxy.settings.sections import ProxySettings, ShadowSettings
+from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.serve import SecondListener, listen, serve
 from proxy.versions.routing import ServiceRouter
@@ -113,6 +113,7 @@ async def serving(
     peers: WorkerPeers | None = None,
     process: str | None = None,
     declared: Collection[str] = (),
+    share: Share = "split",
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers. `declared`:
     aliases of the settings."""
@@ -133,6 +134,7 @@ async def serving(
     versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url, declared=declared)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
+    more["share"] = share
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(
         AppParts(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)

@@ -16,6 +16,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.proxy.sleep_stand_in import SleepStandIn
+
 PROMPT = [1, 2, 3]  # the ids of every conversation
 WORD = 7  # the id of every token that is said
 
@@ -68,6 +70,7 @@ class ScriptedEngine:
         self.chats_to_break = 0  # so many next ones are cut off
         self.asked_at_once = 0  # requests for prompts' logprobs, at most
         self._asked_now = 0
+        self.sleep: SleepStandIn | None = None  # its routes for sleeping
         self.more: dict[str, Handler] = {}  # path → what answers a POST there
         self.port = 0
         self._runner: web.AppRunner | None = None
@@ -88,6 +91,8 @@ class ScriptedEngine:
             app.router.add_post("/v1/chat/completions", self._chat)
         for path, handler in self.more.items():
             app.router.add_post(path, handler)
+        if self.sleep is not None:
+            self.sleep.start(app)
         if self.runtime_lora:
             app.router.add_post("/v1/load_lora_adapter", self._load)
             app.router.add_post("/v1/unload_lora_adapter", self._unload)

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     type=click.IntRange(2, 10_000_000),
     help="The longest trajectory to train on [trainer.token_budget].",
 )
+@click.option("--ram", type=float, metavar="GIB", help="The machine's own memory [what is free here, without --gpu].")
 @click.pass_obj
-def plan(context: Context, model: str | None, gpu: str | None, gpus: int | None, row_tokens: int | None) -> None:
+def plan(
+    context: Context, model: str | None, gpu: str | None, gpus: int | None, row_tokens: int | None, ram: float | None
+) -> None:
     """Compute whether a model can be served and trained on a card, and print the settings.
 
     Nothing is loaded or downloaded: the trainer's own step runs at the model's shapes without data. The exit status is
@@ -46,7 +49,8 @@ def plan(context: Context, model: str | None, gpu: str | None, gpus: int | None,
     named = model or settings.trainer.base or settings.engine.base
     if named is None:
         raise click.UsageError("name a model: --model Qwen3-0.6B, a folder, or a Hugging Face id.")
-    made = _plan(settings, named, card, count, row_tokens, host_bytes=_own_host() if gpu is None else None)
+    own = _own_host() if gpu is None else None
+    made = _plan(settings, named, card, count, row_tokens, host_bytes=own if ram is None else int(ram * 2**30))
     if context.json:
         write_json(made.as_json())
     else:
@@ -114,7 +118,7 @@ def _engine(settings: HoneSettings) -> EngineFacts:
     from trainer.memory.needs import EngineFacts
 
     engine = settings.engine
-    return EngineFacts(engine.max_loras, engine.max_lora_rank, engine.max_model_len, bool(engine.urls))
+    return EngineFacts(engine.max_loras, engine.max_lora_rank, engine.max_model_len, bool(engine.urls), engine.share)
 
 
 def _show(made: Plan) -> None:
@@ -140,7 +144,8 @@ def _show(made: Plan) -> None:
             ("engine: context, graphs, activations", figures.ENGINE_EXTRA_BYTES, "not measured"),
             ("engine: cache of one row", chosen.engine.row_cache, longest),
         ]
-    rows.append(("machine: the trainer's own memory", made.host_bytes, "not on the card"))
+    whose = "the trainer's own memory" if not chosen.host else "what leaves the card, and the trainer's own memory"
+    rows.append((f"machine: {whose}", made.host_bytes, "not on the card"))
     show_table(["", "GiB", ""], [[name, f"{size / figures.GIB:.1f}", note] for name, size, note in rows], right=["GiB"])
     for title, placement in (("On one card", made.shared), ("On two cards", made.apart)):
         if placement is not None:

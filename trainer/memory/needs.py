@@ -32,12 +32,16 @@ BFLOAT16: Final = 2  # bytes
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What of the engine's settings matters here. `elsewhere`: it runs on other cards already (`engine.urls`)."""
+    """What of the engine's settings matters here. `elsewhere`: it runs on other cards already (`engine.urls`).
+
+    `share`: how it shares one card (`engine.share`).
+    """
 
     max_loras: int = 4
     max_lora_rank: int = 32
     max_model_len: int | None = None
     elsewhere: bool = False
+    share: str = "split"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from proxy.settings.gpus import split_gpus
 from recorder.models.base_model import ModelProfile, read_base_model
 from recorder.models.shipped_configs import SHIPPED, shipped_names
 from trainer.errors import PlanInvalid, UnsupportedModel
@@ -44,7 +45,10 @@ _CANDIDATES: Final = 2  # smaller models that are measured
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where engine and trainer run: on one card, or each on its own. `cache`: bytes of the engine's cache."""
+    """Where engine and trainer run: on one card, or each on its own. `cache`: bytes of the engine's cache.
+
+    `host`: bytes of the machine's memory that hold copies of what leaves a shared card; 0 where nothing leaves it.
+    """
 
     card: Card
     is_shared: bool
@@ -53,6 +57,7 @@ class Placement:
     fits: bool
     share: float
     cache: int
+    host: int = 0
 
     @property
     def where(self) -> str:
@@ -87,6 +92,22 @@ def place(
     return Placement(card, is_shared, trainer, engine, fits, share, max(0, cache))
 
 
+def place_in_turns(
+    trainer: TrainerNeed, engine: EngineNeed, card: Card, how: str, host: int, host_bytes: float | None
+) -> Placement:
+    """Place both on a card that they use in turns. `how`: `engine.share`, "cache" or "sleep".
+
+    `host`: what the machine's memory has to hold of the trainer. An engine that sleeps adds its weights.
+    """
+    room = card.gib * GIB
+    host += engine.weights if how == "sleep" else 0
+    left = ENGINE_EXTRA_BYTES if how == "sleep" else engine.fixed
+    cache = int(VLLM_SHARE * room) - engine.fixed
+    fits = cache >= engine.row_cache and trainer.fits(room - left - CONTEXT_BYTES, host_bytes)
+    fits = fits and (host_bytes is None or host <= host_bytes)
+    return Placement(card, True, trainer, engine, fits, VLLM_SHARE, max(0, cache), host)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What is planned for: `cards` cards of a kind. `host_bytes`: free memory beside them; None: not known."""
@@ -111,8 +132,14 @@ class Plan:
 
     @property
     def chosen(self) -> Placement:
-        """The placement that is proposed: each on a card of its own where there are two."""
+        """The placement that is proposed: each on a card of its own where there are two, unless they take turns."""
+        if self._in_turns:
+            return self.shared
         return self.apart if self.apart is not None and (self.apart.fits or not self.shared.fits) else self.shared
+
+    @property
+    def _in_turns(self) -> bool:
+        return self.engine.share != "split" and not self.engine.elsewhere
 
     @property
     def fits(self) -> bool:
@@ -124,7 +151,10 @@ class Plan:
         """The answer in one sentence; where it does not fit, with the nearest set-up that does."""
         chosen, name = self.chosen, self.base.profile.name
         alone = f" and a row of {self.longest_row:,}" if self.longest_row > self.tokens else ""
-        host = f" (and {_gib(self.host_bytes)} of the machine's memory)" if chosen.trainer.host else ""
+        has_host = chosen.trainer.host or chosen.host
+        host = f" (and {_gib(self.host_bytes)} of the machine's memory)" if has_host else ""
+        if chosen.host and self.machine.host_bytes is not None and chosen.host > self.machine.host_bytes:
+            host = f" (and {_gib(chosen.host)} of the machine's memory, which has {_gib(self.machine.host_bytes)})"
         passes = f"passes of {self.tokens:,} tokens{alone}"
         trainer = f"the trainer needs {_gib(chosen.trainer.total)}{host} for {passes}"
         both = trainer if self.engine.elsewhere else f"{trainer} and the engine at least {_gib(chosen.engine.least)}"
@@ -145,7 +175,11 @@ class Plan:
 
     @property
     def host_bytes(self) -> int:
-        """What the trainer needs of the machine's own memory: for loading the base, and later for layers' inputs."""
+        """What is needed of the machine's own memory: for loading the base, and later for layers' inputs; for all that
+        leaves a card that is used in turns.
+        """
+        if self.chosen.host:
+            return self.chosen.host
         return max(self.base.high.base, self.chosen.trainer.host) + 2 * self.base.high.lora + HOST_EXTRA_BYTES
 
     @property
@@ -158,9 +192,12 @@ class Plan:
         values: dict[str, Any] = {}
         if not self.engine.elsewhere:
             values["engine.gpu_memory_utilization"] = placement.share
-            values["engine.kv_cache_bytes"] = placement.cache
+            if placement.host:
+                values["engine.share"] = self.engine.share
+            else:
+                values["engine.kv_cache_bytes"] = placement.cache
             if not placement.is_shared:
-                values["engine.env.CUDA_VISIBLE_DEVICES"] = "1"
+                values["engine.gpus"], values["trainer.gpus"] = split_gpus(self.machine.cards)
             if placement.cache < placement.engine.context_cache:
                 values["engine.max_model_len"] = _longest(self.base.profile, placement.cache)
         values["trainer.token_budget"] = self.tokens
@@ -285,6 +322,10 @@ def _plan_for(
     trainer: TrainerNeed, base: MeasuredBase, machine: Machine, settings: TrainerSettings, engine: EngineFacts
 ) -> Plan:
     served, host = base.engine(trainer.longest, engine, settings.rank), machine.host_bytes
+    if engine.share != "split" and not engine.elsewhere:
+        copies = base.high.base + trainer.host + 2 * base.high.lora + HOST_EXTRA_BYTES
+        in_turns = place_in_turns(trainer, served, machine.card, engine.share, copies, host)
+        return Plan(base, settings, engine, machine, trainer.tokens, in_turns, None)
     shared = place(trainer, served, machine.card, is_shared=True, elsewhere=engine.elsewhere, host_bytes=host)
     apart = None
     if machine.cards > 1:
@@ -306,6 +347,8 @@ def _nearest(plan: Plan, row_tokens: int | None) -> Iterator[str]:
             yield "trainer.gradient_checkpointing = true"
     if (budget := largest_budget(plan, LEAST_TOKENS)) is not None:
         yield f"trainer.token_budget = {budget} (a longer row has a pass of its own where it fits)"
+    if not plan.engine.elsewhere and plan.engine.share == "split":
+        yield from _take_turns(plan)
     if cards == 1 and not plan.engine.elsewhere:
         two = _on(plan, replace(plan.machine, cards=2), plan.tokens)
         if two.fits:
@@ -318,6 +361,15 @@ def _nearest(plan: Plan, row_tokens: int | None) -> Iterator[str]:
             if (larger := _on(plan, replace(plan.machine, card=one, cards=count), plan.tokens)).fits:
                 yield larger.chosen.where
                 break
+
+
+def _take_turns(plan: Plan) -> Iterator[str]:
+    """The way to share one card with which it fits and that moves the least, if there is one."""
+    for share in ("cache", "sleep"):
+        engine = replace(plan.engine, share=share)
+        if _plan(plan.base, replace(plan.machine, cards=1), plan.settings, engine, plan.tokens).fits:
+            yield f'engine.share = "{share}"'
+            return
 
 
 def largest_budget(plan: Plan, least: int) -> int | None:

@@ -82,6 +82,13 @@ def release_pool(device: torch.device) -> bool:
     return True
 
 
+def empty_pool(device: torch.device) -> None:
+    """Give back all that torch reserves, on the device and pinned in host memory: another process takes the device."""
+    release_memory(device)
+    if device.type == "cuda":
+        torch.accelerator.empty_host_cache()
+
+
 def is_shared(device: torch.device) -> bool:
     """Whether other processes hold much of a GPU's memory."""
     free, total = torch.cuda.mem_get_info(device)

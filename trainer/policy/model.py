@@ -94,6 +94,11 @@ class Policy:
         """The last parts of the names of the modules that have a LoRA (q_proj, down_proj …), sorted."""
         return tuple(sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in self._parameters}))
 
+    @property
+    def module(self) -> nn.Module:
+        """Base and LoRA, for moving them between devices (`trainer.step.residence`)."""
+        return self._model
+
     def state(self) -> dict[str, Tensor]:
         """A copy of the LoRA's weights on the CPU, as an adapter's file holds them."""
         return {name: parameter.detach().cpu().clone() for name, parameter in self._parameters.items()}

@@ -7,11 +7,11 @@ steps (`recorder.queue.training.steps`), computing gradients, files (`trainer.ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainer.errors import CheckpointInvalid, StepFailed
 from trainer.settings import TrainerSettings
@@ -58,6 +58,11 @@ class Optimizer:
     def reset(self) -> None:
         """Drop all moments: the state of a version without a checkpoint."""
         self._adamw = self._fresh()
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield the tensors of its state, which are on the parameters' device."""
+        for state in self._adamw.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
 
     def zero(self) -> None:
         """Drop the gradients."""

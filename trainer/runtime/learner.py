@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import pause_limit
 from recorder.base.terminal import clock_time
 from recorder.errors import StoreUnavailable, VersionPending
 from recorder.processes.phase_file import LEARNER_PHASE, STARTING
@@ -96,10 +97,11 @@ class StepSchedule:
         settings: TrainerSettings,
         learn: LearnSettings,
         recorder: RecorderSettings,
+        max_pause_share: float | None = None,
     ) -> None:
         self._store = store
         self._alias = alias
-        self._settings = LoopSettings(recorder, learn, settings)
+        self._settings = LoopSettings(recorder, learn, settings, max_pause_share)
 
     async def look(self) -> LearningStage:
         """The learning status between two steps, for the process that trains the alias."""
@@ -306,7 +308,8 @@ async def _learn(
                 opened = await trainer
                 reported = False
                 settings = trainer_settings(everything)
-                schedule = StepSchedule(store, alias, settings, everything.learn, everything.recorder)
+                limit = pause_limit(everything.engine)
+                schedule = StepSchedule(store, alias, settings, everything.learn, everything.recorder, limit)
                 await Learner(store, alias, settings, opened, progress, schedule).run()
         except AliasBusy as e:
             if not reported:

@@ -189,7 +189,7 @@ async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings)
         alias,
         settings,
         everything.data,
-        module.EngineFacts(parsers.names, engine.args),
+        module.EngineFacts(parsers.names, engine.args, engine.share),
     )
     return opened
 

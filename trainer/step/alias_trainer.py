@@ -65,6 +65,7 @@ from trainer.step.core import (
 )
 from trainer.step.engine_gap import TokenGaps, gap_bound, quantized_precision
 from trainer.step.engine_trial import trial_running
+from trainer.step.gpu_share import GpuShare
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.summary import STEP_FAILED, StepReport
 
@@ -105,11 +106,12 @@ class EngineFacts:
     """What is known of the engine whose answers are trained on.
 
     `parsers`: of tool calls and reasoning, to compare answers with their ids (`trainer.batch.recorded_text`).
-    `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`).
+    `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`). `share`: `engine.share`.
     """
 
     parsers: Parsers = NO_PARSERS
     args: Sequence[str] = ()
+    share: str = "split"
 
 
 NO_FACTS: Final = EngineFacts()
@@ -138,6 +140,7 @@ class AliasTrainer:
         self._has_waited = False  # for an answer to the trial, in vain
         self._fingerprint: str
         self._keeper: LeaseRenewer
+        self._gpu: GpuShare
         self._core: TrainerCore
         self._pass_budget: int  # as stored
         self._notice: str | None = None  # for the next report
@@ -181,6 +184,7 @@ class AliasTrainer:
             )
         self._keeper = LeaseRenewer(self._store, lease, lease_s)
         await self._resources.enter_async_context(self._keeper.running())
+        self._gpu = GpuShare(self._project, self._engine.share, lease.owner, lease_s)
         await steps.take_over(self._store, self._alias.id, lease=lease)
         for folder in (self._folders.adapters, self._folders.checkpoints):
             durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
@@ -190,7 +194,8 @@ class AliasTrainer:
         self.gap_bound = gap_bound(dtype_name(self._settings), precision, self._settings.max_logprob_gap)
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
-        self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
+        async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
+            self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
         self._target_note = await self._torch.run(explain_target, base, self._settings)
         self._decode = await asyncio.to_thread(load_decoder, base)
         self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
@@ -200,6 +205,16 @@ class AliasTrainer:
         await self._remove_trial((await self._publish_trial()).path)  # settings that cannot work fail before sampling
         trial = trial_running(self._project, self._alias, self._publish_trial, self._remove_trial)
         await self._trial.enter_async_context(trial)
+
+    async def _enter_gpu(self) -> None:
+        if hasattr(self, "_core"):  # before that, it is made there
+            await self._torch.run(self._core.enter_gpu)
+
+    async def _leave_gpu(self) -> bool:
+        if not hasattr(self, "_core"):
+            return False  # it failed while it was made: what it holds is unknown
+        await self._torch.run(self._core.leave_gpu)
+        return True
 
     async def _publish_trial(self) -> PublishedAdapter:
         """Publish an adapter as a step would."""
@@ -277,7 +292,8 @@ class AliasTrainer:
         with self._keeper.keeping(claims):
             try:
                 await self._require_accepted()
-                return await self._train(claims, campaign_id)
+                async with self._gpu.using(self._enter_gpu, self._leave_gpu):
+                    return await self._train(claims, campaign_id)
             except BaseException as e:  # cancellation included: no group may stay claimed
                 await asyncio.shield(self._give_back(claims))
                 if isinstance(e, LeaseLost | StepInterrupted) and self._keeper.lost.is_set():
@@ -535,7 +551,7 @@ class AliasTrainer:
         )
 
     def _stopped(self) -> bool:
-        return self._torch.stopped() or self._keeper.lost.is_set()
+        return self._torch.stopped() or self._keeper.lost.is_set() or self._gpu.is_lost()
 
     async def _finish(self, step: StepView, version: VersionView, attempt: _RunningStep) -> StepView:
         assert attempt.written is not None

@@ -44,6 +44,7 @@ from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
+from trainer.step.residence import Residence
 
 _STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
 
@@ -161,6 +162,9 @@ class TrainerCore:
         self._layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
         _require_servable(self.policy, settings, self._layout)
         self._optimizer = Optimizer(self.policy.parameters, settings)
+        self._residence = Residence(
+            self.policy.module, lambda tensor: tensor.to(self.policy.device), self._optimizer.tensors
+        )
         self._settings = settings
         self._folders = folders
         self._estimate: FitsAlone = fits_alone or PlannedRows(self.policy, base, settings)
@@ -169,6 +173,17 @@ class TrainerCore:
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
         self._is_fresh = False  # whether that version's optimizer state was missing
+
+    def enter_gpu(self) -> None:
+        """Move base, LoRA and optimizer state to the device. Raises `MemoryFull`."""
+        if not self._residence.is_on_device:
+            with memory_errors("the base does not fit on the GPU beside a sleeping engine", self.policy.device):
+                self._residence.enter()
+
+    def leave_gpu(self) -> None:
+        """Move everything to host memory, and give back what torch has reserved."""
+        self._residence.leave()
+        memory.empty_pool(self.policy.device)
 
     @property
     def device_name(self) -> str:

@@ -28,6 +28,7 @@ class LeaseRenewer:
         self._store = store
         self._lease_s = lease_s
         self._claims: Sequence[GroupClaim] = ()
+        self.releases = True  # whether the lease is released at the end, or left to expire
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LeaseRenewer]:
@@ -41,7 +42,8 @@ class LeaseRenewer:
                 with suppress(asyncio.CancelledError, LeaseLost):
                     await task
             finally:
-                await leases.release_lease(self._store, self.lease)
+                if self.releases:
+                    await leases.release_lease(self._store, self.lease)
 
     @contextmanager
     def keeping(self, held: Sequence[GroupClaim]) -> Iterator[None]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from recorder.base.terminal import format_duration
 from recorder.queue import leases
+from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry import replicas
 from recorder.registry.alias_moves import BY_HAND
 from recorder.registry.aliases import AliasView, get_aliases
@@ -45,7 +46,7 @@ from recorder.views.status.figures import (
     load_figures,
 )
 from recorder.views.status.judge_agreement import JudgeAgreement
-from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stage_facts import read_pauses, read_stages
 from recorder.views.status.stages import LoopSettings, StageCode, StageStatus
 from recorder.views.versions.rewards import VersionReward
 from recorder.views.versions.steps import count_done_steps
@@ -58,7 +59,9 @@ MOVES_LIVE: Final = ("gate", "promote", "rollback")
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One engine. `state`: up, down, starting, or unknown if its last report is older than `RECENT_S`."""
+    """One engine. `state`: up, down, starting, asleep while a trainer uses its GPU, or unknown if its last report is
+    older than `RECENT_S`.
+    """
 
     url: str
     state: str
@@ -193,6 +196,8 @@ class Status:
     never_trained: list[NeverTrainedClient]
     attribution_missing: list[UnattributedClient]
     ids_disagree: list[DisagreeingEngine]
+    pauses: PauseBudget | None = None  # of engines, for training; None: they are not paused
+    hung_trainer: str | None = None  # its lease on the GPU expired, and it is not known to have ended
     alarms: tuple[str, ...] = ()
 
 
@@ -218,8 +223,15 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
         ids_disagree=await find_disagreeing_engines(project),
         attribution_missing=[UnattributedClient(**_fields(one)) for one in await find_unattributed_clients(project)],
+        pauses=await read_pauses(project, settings, found.at),
+        hung_trainer=await _hung_trainer(project),
     )
     return replace(status, alarms=tuple(list_alarms(status)))
+
+
+async def _hung_trainer(project: Project) -> str | None:
+    found = await leases.find_lease(project, leases.GPU)
+    return None if found is None or found[1] or leases.has_ended(found[0]) else found[0].owner
 
 
 def _fields(one: Any) -> dict[str, Any]:
@@ -311,6 +323,11 @@ def list_alarms(status: Status) -> Iterator[str]:
     for engine in status.engines:
         if engine.state == "down":
             yield f"engine {engine.url} is down: {engine.detail}"
+    if status.hung_trainer is not None:
+        yield (
+            f"the trainer {status.hung_trainer} no longer renews its lease on the GPU: the engine stays asleep until "
+            "its memory is free. End that process"
+        )
     for disagreeing in status.ids_disagree:
         yield disagreeing.sentence()
     for worker in status.workers:

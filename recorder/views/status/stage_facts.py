@@ -33,9 +33,10 @@ from recorder.queue.groups.uses import (
     is_trainable,
     may_become_learnable,
 )
-from recorder.queue.training import baselines, budgets, refusals
+from recorder.queue.training import baselines, budgets, gpu_pauses, refusals
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
+from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry import reward_falls, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.settings import LearnSettings, RecorderSettings
@@ -372,7 +373,15 @@ async def _alias(
         lacking=lacking,
         has_learner=has_learner,
         schedule_steps=await _schedule_steps(store, alias, settings),
+        pauses=await read_pauses(Project(store, alias.project_id), settings, at),
     )
+
+
+async def read_pauses(project: Project, settings: LoopSettings, at: float) -> PauseBudget | None:
+    """Return what pauses for training cost, and when the next may begin; None if the engine is not paused."""
+    if settings.max_pause_share is None:
+        return None
+    return gpu_pauses.read_budget(await gpu_pauses.list_pauses(project), settings.max_pause_share, at)
 
 
 async def _schedule_steps(store: Store, alias: AliasView, settings: LoopSettings) -> int:

@@ -14,10 +14,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from recorder.base.terminal import clock_time
+from recorder.base.terminal import clock_time, percent
 from recorder.queue.claims import TrainableGroups
 from recorder.queue.training import baselines, budgets
 from recorder.queue.training.budgets import BudgetHold, JudgeUsage
+from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.queue.training.refusals import HOW_TO_MEND, RefusedGroup, describe_gap
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
@@ -68,6 +69,7 @@ class StageCode(StrEnum):
     UNDECIDED_VERSION = "undecided_version"
     SCHEDULE_ENDED = "schedule_ended"
     REWARD_FALL = "reward_fall"
+    PAUSE_SHARE = "max_pause_share"
     LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
@@ -84,6 +86,7 @@ class LoopSettings:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    max_pause_share: float | None = None  # of an hour; None: the engine is not paused for training
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class AliasFacts:
     and how it fell. `refused`: scored groups that no step takes because of the engine's logprobs. `campaign`: the
     campaign that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`: judge recipes
     without enough rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps that the
-    schedule of the next one counts.
+    schedule of the next one counts. `pauses`: what pauses of the engine for training cost; None: it is not paused.
     """
 
     alias: str
@@ -111,6 +114,7 @@ class AliasFacts:
     lacking: Mapping[str, int] = field(default_factory=dict)
     has_learner: bool = False
     schedule_steps: int = 0
+    pauses: PauseBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,8 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return _learning_waits(alias, StageCode.SCHEDULE_ENDED, f"new settings: {ended}")
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)
+    if alias.pauses is not None and alias.pauses.free_in_s > 0:
+        return _waits_for_pauses(alias, alias.pauses, facts.at)
     due_s = seconds_until_due(alias.trainable, settings.trainer)
     if due_s != 0 and alias.refused:
         return _learning_waits(alias, StageCode.LOGPROB_GAP, _waits_for_engine(alias.refused))
@@ -230,6 +236,16 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return _learning_waits(alias, StageCode.NO_LEARNER, text)
     text = f"Learning begins a step: {there} scored{_of_shadows(alias.trainable)}."
     return StageStatus(Stage.LEARNING, alias.alias, StageState.READY, StageCode.STEP_DUE, None, text)
+
+
+def _waits_for_pauses(alias: AliasFacts, pauses: PauseBudget, at: float) -> StageStatus:
+    until = at + pauses.free_in_s
+    text = (
+        f"Learning is paused: the engine paused for {pauses.last_s:.0f} s at the last step, and engine.max_pause_share "
+        f"allows {percent(pauses.limit)} of an hour. It resumes at about {clock_time(until, at)}. Raise "
+        "engine.max_pause_share to continue now."
+    )
+    return StageStatus(Stage.LEARNING, alias.alias, StageState.PAUSED, StageCode.PAUSE_SHARE, until, text)
 
 
 def _waits_for_engine(refused: Sequence[RefusedGroup]) -> str:

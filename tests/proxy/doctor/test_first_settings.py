@@ -71,11 +71,11 @@ def test_an_engine_that_runs_is_used_and_one_that_is_asked_for_is_started() -> N
 
 
 @pytest.mark.parametrize(
-    ("gpus", "share", "env"), [((80.0,), None, {}), ((80.0, 80.0), None, {"CUDA_VISIBLE_DEVICES": "1"})]
+    ("count", "of_engine", "of_trainer"),
+    [(1, [], []), (2, [1], [0]), (3, [2], [0, 1]), (4, [2, 3], [0, 1]), (8, [4, 5, 6, 7], [0, 1, 2, 3])],
 )
-def test_without_a_plan_only_two_gpus_are_divided(
-    gpus: tuple[float, ...], share: float | None, env: dict[str, str]
-) -> None:
-    engine = written(Discovery(None, None, "cuda", gpus, None)).engine
-    assert engine.gpu_memory_utilization == share
-    assert engine.env == env
+def test_several_gpus_are_divided_also_without_a_plan(count: int, of_engine: list[int], of_trainer: list[int]) -> None:
+    settings = written(Discovery(None, None, "cuda", (80.0,) * count, None))
+    assert settings.engine.gpu_memory_utilization is None
+    assert (settings.engine.gpus, settings.trainer.gpus) == (of_engine, of_trainer)
+    assert settings.engine.share == "split"

@@ -95,7 +95,9 @@ def test_a_plan_that_cannot_be_made_is_a_note_with_its_reason() -> None:
 def test_two_gpus_are_not_shared() -> None:
     told = check_gpu_memory(settings(), [80, 80], PLAN)
     assert told.verdict is FindingLevel.NOTE
-    assert 'CUDA_VISIBLE_DEVICES = "1" in [engine.env]' in told.todo
+    assert "engine.gpus = [1] and trainer.gpus = [0]" in told.todo
+    divided = settings(gpus=[1])
+    assert check_gpu_memory(divided, [80, 80], PLAN).verdict is FindingLevel.FINE
     apart = settings(env={"CUDA_VISIBLE_DEVICES": "1"})
     assert check_gpu_memory(apart, [80, 80], PLAN).verdict is FindingLevel.FINE
 

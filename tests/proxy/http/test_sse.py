@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import EngineFailed
 from proxy.http import sse
+from tests.proxy.until import until
 
 MARK = b"\xef\xbb\xbf"
 # Streams of what means something: line ends, fields, the halves of a byte order mark, and text that looks like these.
@@ -125,3 +127,19 @@ def test_an_endless_event_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [parser.feed(b"x") for _ in range(100)] == [[]] * 100
     with pytest.raises(EngineFailed, match="an event of more than 100 bytes"):
         parser.feed(b"x")
+
+
+async def test_a_comment_never_comes_within_an_event() -> None:
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["body"])
+
+    with sse.KeepAliveStream(send, every_s=0.01) as stream:
+        await stream.send(b'data: {"a"')
+        await until(lambda: stream._timer.when() > stream._sent_at + 0.03)  # it looked, and more than once
+        assert sent == [b'data: {"a"']
+        for piece in (b": 1}\n", b"\n"):
+            await stream.send(piece)
+        await until(lambda: sse.KEEP_ALIVE in sent)
+    assert [piece for piece in sent if piece != sse.KEEP_ALIVE] == [b'data: {"a"', b": 1}\n", b"\n"]

@@ -357,3 +357,39 @@ async def test_one_that_is_killed_three_times_before_it_is_up_says_what_to_do(ki
     with pytest.raises(StartError, match=r"3 times in the phase 'starting'.*trainer\.token_budget"):
         await supervisor.start()
     assert supervisor.restarts == 2
+
+
+async def test_a_program_starts_and_restarts_only_once_it_may(program: Callable[..., Program]) -> None:
+    allowed, asked = asyncio.Event(), 0
+
+    async def may_start() -> bool:
+        nonlocal asked
+        asked += 1
+        return allowed.is_set()
+
+    supervisor = Supervisor(program(may_start=may_start))
+    starting = asyncio.ensure_future(supervisor.start())
+    await until(lambda: asked > 2)
+    assert supervisor.pid is None
+    allowed.set()
+    await starting
+    allowed.clear()
+    before, asked = supervisor.pid, 0
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    await until(lambda: asked > 2)
+    assert supervisor.pid is None
+    allowed.set()
+    await until(lambda: supervisor.state is ProgramState.UP and supervisor.pid not in (None, before))
+    await supervisor.stop()
+
+
+async def test_a_program_is_killed_by_a_process_of_its_own(program: Callable[..., Program]) -> None:
+    async with running(program()) as supervisor:
+        before = supervisor.pid
+        assert before is not None
+        assert not supervisor.kill_process(os.getpid())
+        [child, *_] = psutil.Process(before).children()
+        assert supervisor.kill_process(child.pid)
+        await until(lambda: gone(child.pid))
+        await until(lambda: supervisor.state is ProgramState.UP and supervisor.pid not in (None, before))

@@ -35,9 +35,12 @@ def tiny(tmp_path: Path) -> ModelProfile:
     return read_base_model(tmp_path, needs_weights=False)
 
 
-def planned(profile: ModelProfile, gib: float, *, cards: int = 1, tokens: int = 16_384, **others: object) -> Plan:
+def planned(
+    profile: ModelProfile, gib: float, *, cards: int = 1, tokens: int = 16_384, facts: EngineFacts = FACTS,
+    host_bytes: int | None = None, **others: object,
+) -> Plan:  # fmt: skip
     settings = TrainerSettings.model_validate({"token_budget": tokens, **others})
-    return make_plan(profile, Card(f"{gib:g} GiB", gib), settings, FACTS, cards=cards)
+    return make_plan(profile, Card(f"{gib:g} GiB", gib), settings, facts, cards=cards, host_bytes=host_bytes)
 
 
 def needed(profile: ModelProfile, tokens: int) -> tuple[float, float]:
@@ -87,7 +90,7 @@ def test_two_cards_hold_what_one_does_not(tiny: ModelProfile) -> None:
     assert (one.fits, two.fits) == (False, True)
     assert any(f"two cards of {gib:g} GiB" in word for word in one.nearest)
     values = two.setting_values(two.chosen)
-    assert values["engine.env.CUDA_VISIBLE_DEVICES"] == "1"
+    assert (values["engine.gpus"], values["trainer.gpus"]) == ([1], [0])
     assert values["engine.gpu_memory_utilization"] == plans.VLLM_SHARE
     assert values["engine.kv_cache_bytes"] + two.chosen.engine.fixed <= plans.VLLM_SHARE * gib * GIB
 
@@ -248,3 +251,31 @@ def test_cards_have_a_peak_and_names_of_their_own() -> None:
     assert all(card.peak_flops for card in CARDS)
     assert len({card.name for card in CARDS}) == len(CARDS)
     assert [find_card(card.name) for card in CARDS] == list(CARDS)
+
+
+def test_a_card_used_in_turns_holds_what_a_split_one_does_not(tiny: ModelProfile) -> None:
+    trainer, _ = needed(tiny, 32_768)
+    gib = round(trainer + plans.ENGINE_EXTRA_BYTES / GIB + 0.02, 2)  # no room for its weights and its cache
+    settings, card = TrainerSettings(token_budget=32_768), Card(f"{gib:g} GiB", gib)
+    split = make_plan(tiny, card, settings, EngineFacts())
+    assert not split.fits
+    assert any(one.startswith("engine.share = ") for one in split.nearest)
+    asleep = make_plan(tiny, card, settings, EngineFacts(share="sleep"))
+    assert asleep.fits
+    values = asleep.setting_values(asleep.chosen)
+    assert values["engine.share"] == "sleep"
+    assert "engine.kv_cache_bytes" not in values
+    assert values["engine.gpu_memory_utilization"] == plans.VLLM_SHARE
+
+
+def test_sleep_is_refused_where_the_machine_cannot_hold_both_copies(tiny: ModelProfile) -> None:
+    facts = EngineFacts(share="sleep")
+    enough = planned(tiny, 40, facts=facts).host_bytes
+    weights = planned(tiny, 40).base.high.base
+    assert enough >= 2 * weights  # the engine's and the trainer's
+    assert planned(tiny, 40, facts=facts, host_bytes=enough).fits
+    refused = planned(tiny, 40, facts=facts, host_bytes=enough - 1)
+    assert not refused.fits
+    assert "of the machine's memory, which has" in refused.sentence
+    less = planned(tiny, 40, facts=EngineFacts(share="cache"), host_bytes=enough - 1)
+    assert less.fits  # its weights stay on the card

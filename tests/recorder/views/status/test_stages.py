@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recorder.base.terminal import clock_time
 from recorder.queue.claims import TrainableGroups
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
+from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.settings import LearnSettings
 from recorder.states import GroupState
 from recorder.views.status.stages import (
@@ -321,3 +322,14 @@ def test_every_stage_is_there_and_learning_once_for_each_alias() -> None:
 def test_a_moment_to_come_is_never_told_too_early() -> None:
     assert clock_time(AT + 1, AT) == "12:01"
     assert clock_time(AT + 2 * DAY_S, AT) == "2026-11-24 12:00"
+
+
+def test_learning_waits_until_the_hour_has_room_for_another_pause_of_the_engine() -> None:
+    pauses = PauseBudget(3, 180.0, 9.0, 60.0, 0.05, 0.05, 1200.0)
+    state, code, text = told(replace(scored(9), pauses=pauses))
+    assert (state, code) == ("paused", "max_pause_share")
+    assert text == (
+        "Learning is paused: the engine paused for 60 s at the last step, and engine.max_pause_share allows 5.0 % of "
+        f"an hour. It resumes at about {clock_time(AT + 1200, AT)}. Raise engine.max_pause_share to continue now."
+    )
+    assert told(replace(scored(9), pauses=replace(pauses, free_in_s=0.0)))[1] == "step_due"
