@@ -5,7 +5,8 @@
 Each of the trained models that the project ships samples texts at temperature 1 in float32. Their tokens are then given
 logprobs again: in float32 and in bfloat16 by two attention implementations, as engine and trainer have two, and in
 bfloat16 with weights rounded to 8 and to 4 bits. Reported is the mean |Δlogprob| of a token to the first computation of
-the same dtype (nats). The rounding is simulated: weights are rounded and multiplied in bfloat16.
+the same dtype (nats). The rounding is simulated: weights are rounded and multiplied in bfloat16. `nf4` is the trainer's
+own copy (`trainer.quantize`), in both dtypes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
+
+from trainer.quantization.layers import quantize_layers
 
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = Path(__file__).parent / "results" / "engine_gap.json"
@@ -52,6 +55,13 @@ def load(model: str, dtype: torch.dtype, attention: str, rounded: Callable[[Tens
     return loaded.to(dtype).eval()
 
 
+def load_copy(model: str, dtype: torch.dtype) -> Any:
+    """A shipped model as the trainer computes on it with `trainer.quantize`."""
+    loaded = load(model, dtype, "sdpa")
+    quantize_layers(loaded, torch.device("cpu"))
+    return loaded
+
+
 @torch.no_grad()
 def sample(model: Any) -> Tensor:
     """Sample token ids of shape (TEXTS, TOKENS), each text from a drawn token."""
@@ -80,6 +90,8 @@ def measure(model: str) -> Iterator[tuple[str, dict[str, float]]]:
         "bfloat16, another attention": (half, load(model, torch.bfloat16, "sdpa")),
         "8 bits": (half, load(model, torch.bfloat16, "sdpa", to_fp8)),
         "4 bits": (half, load(model, torch.bfloat16, "sdpa", to_int4)),
+        "nf4, float32": (full, load_copy(model, torch.float32)),
+        "nf4, bfloat16": (half, load_copy(model, torch.bfloat16)),
     }
     for name, (first, other) in others.items():
         gaps = (logprobs(other, ids) - first).abs()

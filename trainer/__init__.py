@@ -3,3 +3,8 @@
 Campaigns (`hone train`) and the learner (`hone learn`) drive it. Refuses: judging and serving. Imports only `recorder`
 and settings.
 """
+
+import logging
+
+# PEFT imports bitsandbytes wherever it is installed, which then warns that it lacks a kernel that nothing here uses.
+logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)

@@ -44,6 +44,9 @@ class TrainerSettings(BaseModel):
     with `engine.share`. Default: what torch sees."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the base's weights; it must equal the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
+    quantize: Literal["nf4"] | None = None
+    """Compute on a copy of the base whose linear layers have 4 bits a weight (docs/gpu.md). The engine serves the base
+    itself, with the adapters that are trained on the copy. It needs the extra `nf4`."""
     max_model_len: int | None = Field(None, gt=0)
     """Most tokens of prompt and answer together, as the engine has them. Positions of the type longrope depend on it.
     Default: `engine.max_model_len`, or `--max-model-len` of `engine.args`."""

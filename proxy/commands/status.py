@@ -221,6 +221,7 @@ def _learning(view: dict[str, Any]) -> Iterator[Row]:
     for one in view["steps"]:
         ago = "" if one["ended_s_ago"] is None else f" {format_duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
+        made += f", computed on {copy}" if (copy := one["metrics"].get("computed_on")) else ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
     for one in view["campaigns"]:
         most = "" if one["steps"] is None else f" of at most {one['steps']}"

@@ -21,13 +21,12 @@ from proxy.errors import EngineError
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
 from recorder.base.findings import Finding, FindingLevel
+from recorder.queue.training.fixed_text import FIXED_TEXT, named_tokens
 
 CHECK: Final = "engine logprobs"
 TEMPERATURES: Final = (2.0, 0.5)  # one flattens a sharp distribution, the other sharpens a flat one
 SAME: Final = 0.01  # nats: an engine of 16 bits answers one prompt twice within this
 CERTAIN: Final = -0.001  # nats: so likely a token is at every temperature
-_TEXT: Final = "The order was shipped on Monday and arrived on Tuesday. The customer asked when the"
-_NAMED: Final = 16  # tokens of the text that are named
 _QUESTION: Final = EngineQuestion([{"role": "user", "content": "Name an animal, a colour or a city."}], max_tokens=1)
 
 
@@ -56,8 +55,8 @@ async def ask_fixed_text(urls: Sequence[str], key: str | None, settings: HoneSet
 async def _ask_fixed_text(url: str, key: str | None, model: str) -> dict[str, Any] | None:
     replica = Replica(url, key)
     try:
-        prompt, _ = await replica.spelled(model, _TEXT)
-        named = list(dict.fromkeys(prompt))[:_NAMED]
+        prompt, _ = await replica.spelled(model, FIXED_TEXT)
+        named = named_tokens(prompt)
         logprobs = await replica.logprobs(model, prompt, named)
     except EngineError:  # `check_engine` and `check_logprobs` report it
         return None

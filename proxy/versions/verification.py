@@ -252,6 +252,8 @@ class Probe(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     contexts: list[ProbeContext]
+    noise: float = 0.0
+    """Mean |engine − trainer| that the trainer expects beyond rounding, in nats: it computed on a quantised copy."""
 
     @property
     def separation(self) -> float:
@@ -286,8 +288,10 @@ def read_probe(folder: Path) -> Probe | None:
 
 
 def is_distinguishable(probe: Probe, dtype: str) -> bool:
-    """Whether new and parent differ by more than the engine's noise in this precision (unknown: 16 bits)."""
-    return probe.separation >= ABOVE_NOISE * NOISE.get(dtype, NOISE["bfloat16"])
+    """Whether new and parent differ by more than the noise of the engine's precision (unknown: 16 bits), and of the
+    trainer's.
+    """
+    return probe.separation >= ABOVE_NOISE * max(NOISE.get(dtype, NOISE["bfloat16"]), probe.noise)
 
 
 def judge_probe(probe: Probe, answers: Sequence[Sequence[float]]) -> ProbeVerdict:

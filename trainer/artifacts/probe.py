@@ -71,10 +71,11 @@ def next_token_logprobs(policy: Policy, given: ProbeCandidates, pass_budget: int
     return torch.cat([found[row] for row in range(len(given.rows))])
 
 
-def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor) -> dict[str, Any]:
+def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor, gap: float = 0.0) -> dict[str, Any]:
     """Return probe.json: the contexts that changed most, with four likely tokens each and their logprobs in both.
 
-    `separation` is the mean of |new − parent| over all named tokens.
+    `separation` is the mean of |new − parent| over all named tokens. `gap`: the largest mean difference of a likely
+    token's logprob to an engine of the same weights, if it is more than rounding; `noise` is that of the named tokens.
     """
     likely = parent.topk(min(_LIKELY, parent.shape[1]), dim=1).indices
     change = (new - parent).abs().gather(1, likely)
@@ -90,7 +91,12 @@ def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor) -> dict
         }
         for index in order.tolist()
     ]
-    return {"contexts": chosen, "separation": float(best.values[order].mean())}
+    unlikely = -sum(map(sum, (one["new"] for one in chosen))) / max(1, sum(len(one["new"]) for one in chosen))
+    return {
+        "contexts": chosen,
+        "separation": float(best.values[order].mean()),
+        **({"noise": gap * max(1.0, unlikely)} if gap else {}),
+    }
 
 
 def _first(row: Row) -> int:

@@ -51,10 +51,14 @@ def plan(
         raise click.UsageError("name a model: --model Qwen3-0.6B, a folder, or a Hugging Face id.")
     own = _own_host() if gpu is None else None
     made = _plan(settings, named, card, count, row_tokens, host_bytes=own if ram is None else int(ram * 2**30))
+    without = _without_quantize(made, row_tokens)
     if context.json:
-        write_json(made.as_json())
+        write_json({**made.as_json(), "without_quantize": None if without is None else _need_of(without)})
     else:
         _show(made)
+        if without is not None:
+            echo()
+            echo(_compared(without))
     sys.exit(0 if made.fits else FAILED)
 
 
@@ -99,6 +103,23 @@ def _plan(
     )
 
 
+def _without_quantize(made: Plan, row_tokens: int | None) -> Plan | None:
+    from trainer.memory.plan import plan_without_quantize
+
+    return plan_without_quantize(made, row_tokens)
+
+
+def _need_of(made: Plan) -> dict[str, object]:
+    return {"fits": made.fits, "total": made.chosen.trainer.total, "base": made.base.high.base}
+
+
+def _compared(without: Plan) -> str:
+    """What the base itself would take, in one sentence."""
+    total, base = (size / 2**30 for size in (without.chosen.trainer.total, without.base.high.base))
+    fits = "fits too" if without.fits else "does not fit"
+    return f"Without trainer.quantize it {fits}: the trainer needs {total:.1f} GiB, {base:.1f} of them for the base."
+
+
 def _require_served(base: ModelProfile, engine: EngineSettings) -> None:
     """Raise `BaseInvalid` for what `hone up` refuses: a family that no engine serves, a context beyond the model's."""
     from recorder.models.refusals import refuse_engine_context
@@ -131,7 +152,7 @@ def _show(made: Plan) -> None:
     longest = f"{chosen.trainer.longest:,} tokens"
     passes = f"passes of {made.tokens:,} tokens" + (f", a row of {longest}" if chosen.trainer.row_tokens else "")
     rows: list[tuple[str, int, str]] = [
-        ("trainer: base", memory.base, ""),
+        ("trainer: base", memory.base, made.settings.quantize or ""),
         ("trainer: LoRA and optimizer", memory.lora + memory.optimizer, ""),
         ("trainer: held at the peak", chosen.trainer.held, passes),
         ("trainer: reserved", chosen.trainer.reserved, f"{figures.RESERVED} x held"),

@@ -14,6 +14,7 @@ from typing import Final
 from recorder.models.base_model import ModelProfile
 from trainer.errors import PlanInvalid, UnsupportedModel
 from trainer.memory.step_memory import StepMemory, measure_row, measure_step
+from trainer.quantization.layers import require_plain_weights
 from trainer.settings import TrainerSettings
 
 GIB: Final = 1 << 30
@@ -196,7 +197,7 @@ class MeasuredBase:
         longest = self.profile.default_context_length
         context = engine.max_model_len or longest or tokens
         return EngineNeed(
-            weights=self.high.base,
+            weights=self.high.plain_base,
             # of one rank here, in slots of the highest rank there
             loras=self.high.slot // rank * engine.max_lora_rank * BFLOAT16 * engine.max_loras,
             row_cache=cache_bytes(self.profile, min(tokens, context)),
@@ -228,6 +229,7 @@ def measure_base(
             f"the base {profile.name!r} is quantised ({profile.quantization}), and its weights cannot be trained on. "
             "Name the model in bfloat16."
         )
+    require_plain_weights(profile.name, profile.config, settings.quantize)
     high, target = measure_step(profile.config, settings, tokens), None
     if high.unservable:
         if not high.servable:

@@ -31,6 +31,7 @@ from trainer.memory.needs import (
     cache_bytes,
     measure_base,
 )
+from trainer.quantization.nf4 import NF4
 from trainer.settings import TrainerSettings
 
 VLLM_SHARE: Final = 0.92  # vLLM's default share of a GPU's memory
@@ -39,6 +40,7 @@ UTILISATION: Final = (0.09, 0.3)
 SPEED_ROW: Final = 8192  # tokens of the pass whose FLOPs the speed uses: its rows are as long as those runs' rows
 SPEED_TOKENS: Final = 100_000
 _LEAST_OF_OTHERS: Final = 4096  # the smallest budget for which another model is offered
+NF4_SHARE: Final = 0.25  # of a base's bytes in bfloat16: a copy in nf4 takes more in any case
 _STEP: Final = 1024  # budgets are offered in multiples of it
 _CANDIDATES: Final = 2  # smaller models that are measured
 
@@ -155,7 +157,8 @@ class Plan:
         host = f" (and {_gib(self.host_bytes)} of the machine's memory)" if has_host else ""
         if chosen.host and self.machine.host_bytes is not None and chosen.host > self.machine.host_bytes:
             host = f" (and {_gib(chosen.host)} of the machine's memory, which has {_gib(self.machine.host_bytes)})"
-        passes = f"passes of {self.tokens:,} tokens{alone}"
+        copy = f" on a copy in {self.settings.quantize}" if self.settings.quantize else ""
+        passes = f"passes of {self.tokens:,} tokens{alone}{copy}"
         trainer = f"the trainer needs {_gib(chosen.trainer.total)}{host} for {passes}"
         both = trainer if self.engine.elsewhere else f"{trainer} and the engine at least {_gib(chosen.engine.least)}"
         verb = "fits" if chosen.fits else "does not fit"
@@ -180,7 +183,7 @@ class Plan:
         """
         if self.chosen.host:
             return self.chosen.host
-        return max(self.base.high.base, self.chosen.trainer.host) + 2 * self.base.high.lora + HOST_EXTRA_BYTES
+        return max(self.base.high.plain_base, self.chosen.trainer.host) + 2 * self.base.high.lora + HOST_EXTRA_BYTES
 
     @property
     def longest_row(self) -> int:
@@ -200,6 +203,8 @@ class Plan:
                 values["engine.gpus"], values["trainer.gpus"] = split_gpus(self.machine.cards)
             if placement.cache < placement.engine.context_cache:
                 values["engine.max_model_len"] = _longest(self.base.profile, placement.cache)
+        if self.settings.quantize:
+            values["trainer.quantize"] = self.settings.quantize
         values["trainer.token_budget"] = self.tokens
         values["trainer.gradient_checkpointing"] = self.settings.gradient_checkpointing
         values["trainer.offload_inputs"] = self.settings.offload_inputs
@@ -226,6 +231,7 @@ class Plan:
                 "total": chosen.trainer.total,
                 "phases": dict(self.base.high.peaks),
                 "base": self.base.high.base,
+                "plain_base": self.base.high.plain_base,
                 "lora": self.base.high.lora,
                 "optimizer": self.base.high.optimizer,
                 "host": self.host_bytes,
@@ -349,6 +355,10 @@ def _nearest(plan: Plan, row_tokens: int | None) -> Iterator[str]:
         yield f"trainer.token_budget = {budget} (a longer row has a pass of its own where it fits)"
     if not plan.engine.elsewhere and plan.engine.share == "split":
         yield from _take_turns(plan)
+    if _may_fit_quantized(plan):
+        changed = plan.settings.model_copy(update={"quantize": NF4})
+        if _plan_base(plan.base.profile, plan.machine, changed, plan.engine, plan.tokens, row_tokens).fits:
+            yield f'trainer.quantize = "{NF4}" (logprobs differ more from the engine\'s)'
     if cards == 1 and not plan.engine.elsewhere:
         two = _on(plan, replace(plan.machine, cards=2), plan.tokens)
         if two.fits:
@@ -370,6 +380,22 @@ def _take_turns(plan: Plan) -> Iterator[str]:
         if _plan(plan.base, replace(plan.machine, cards=1), plan.settings, engine, plan.tokens).fits:
             yield f'engine.share = "{share}"'
             return
+
+
+def _may_fit_quantized(plan: Plan) -> bool:
+    """Whether it is worth measuring: the base is not quantised, and the least that its copy takes would fit."""
+    if plan.settings.quantize is not None or plan.base.profile.quantization is not None:
+        return False
+    least = TrainerNeed(plan.tokens, round(plan.base.high.weights * NF4_SHARE))
+    return _plan_for(least, plan.base, plan.machine, plan.settings, plan.engine).fits
+
+
+def plan_without_quantize(plan: Plan, row_tokens: int | None) -> Plan | None:
+    """The same plan on the base itself; None: the plan is so already."""
+    if plan.settings.quantize is None:
+        return None
+    changed = plan.settings.model_copy(update={"quantize": None})
+    return _plan_base(plan.base.profile, plan.machine, changed, plan.engine, plan.tokens, row_tokens)
 
 
 def largest_budget(plan: Plan, least: int) -> int | None:
@@ -423,5 +449,6 @@ def _least_bytes(profile: ModelProfile, parameters: int, plan: Plan) -> float:
     """What a model needs in any case, without a measurement: its weights, and three copies of a chunk of logits."""
     weights = parameters * BFLOAT16
     logits = 3 * 4 * plan.settings.logprob_chunk * (profile.vocab_size or 0)
-    trainer = RESERVED * (weights + logits) + CONTEXT_BYTES
+    held = weights * NF4_SHARE if plan.settings.quantize else weights
+    trainer = RESERVED * (held + logits) + CONTEXT_BYTES
     return trainer if plan.machine.cards > 1 or plan.engine.elsewhere else trainer + weights + ENGINE_EXTRA_BYTES

@@ -42,6 +42,7 @@ from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import possible_attentions
 from trainer.policy.text_model import text_config
+from trainer.quantization.layers import shape_layers
 from trainer.settings import TrainerSettings
 
 FORWARD, LOGPROBS, BACKWARD, UPDATE = "forward pass", "logprobs", "backward pass", "update"
@@ -57,7 +58,8 @@ class StepMemory:
     `base`: the frozen weights; `lora`: trained weights (float32); `optimizer`: their moments. `host`: layers' inputs in
     host memory, which `peaks` leave out. `flops` are those of the pass with its backward. `slot`: numbers of an adapter
     of this rank in the engine, which has a place for the LoRA of experts even where none are adapted. `unservable`:
-    modules with a LoRA that no engine loads; `servable`: the others, as `trainer.target` names them.
+    modules with a LoRA that no engine loads; `servable`: the others, as `trainer.target` names them. `saved`: how much
+    smaller the base is because it is quantised (`trainer.quantize`).
     """
 
     tokens: int
@@ -70,6 +72,12 @@ class StepMemory:
     unservable: tuple[str, ...] = ()
     servable: tuple[str, ...] = ()
     host: int = 0
+    saved: int = 0
+
+    @property
+    def plain_base(self) -> int:
+        """The bytes of the base that is not quantised, as an engine serves it."""
+        return self.base + self.saved
 
     @property
     def held(self) -> int:
@@ -143,6 +151,7 @@ def _extrapolate(few: StepMemory, more: StepMemory, steps: float) -> StepMemory:
         few.unservable,
         few.servable,
         at(few.host, more.host),
+        at(few.saved, more.saved),
     )
 
 
@@ -253,6 +262,7 @@ def _measure_with(implementation: str, config: Any, settings: TrainerSettings, p
         causal = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
         positions.fix_positions(causal, config, str(name), settings.max_model_len)
         architecture = (config.architectures or [type(causal).__name__])[0]
+        saved = shape_layers(causal) if settings.quantize else 0
         adapted = add_lora(causal, name, settings, architecture)
     fake, counter = FakeTensorMode(allow_non_fake_inputs=True), StorageCounter()
     with fake, _as_on_a_gpu(counter):
@@ -287,6 +297,7 @@ def _measure_with(implementation: str, config: Any, settings: TrainerSettings, p
         unservable=unservable,
         servable=tuple(one for one in policy.modules if one not in {*unservable, "base_layer"}),
         host=counter.host_peak,
+        saved=saved,
     )
 
 

@@ -32,6 +32,8 @@ from trainer.policy import memory, positions, startup_check
 from trainer.policy.attention import interface as attention
 from trainer.policy.model import Policy
 from trainer.policy.text_model import load_text_model, text_config
+from trainer.quantization import copy_gap
+from trainer.quantization.layers import explain_quantized, quantize_layers, require_plain_weights
 from trainer.settings import TrainerSettings
 
 # What transformers and PEFT raise of a model whose classes or packages do not fit together.
@@ -92,6 +94,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     device = choose_device(settings)
     memory.use_expandable_segments(device)
     part = _text_part(base)
+    require_plain_weights(str(base), read_config(base), settings.quantize)
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
         positions.require_fixed_positions(config, str(base), settings.max_model_len)
@@ -102,9 +105,11 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         raise _unsupported(base, e) from e
     positions.fix_positions(model, config, str(base), settings.max_model_len)
     architecture = first_architecture(read_config(base))
-    adapted = add_lora(model, base, settings, architecture)  # on the CPU: initial weights must not depend on the device
     with memory_errors(f"the base {base} does not fit into memory", device):
+        copied = _quantize(model, base, device) if settings.quantize else None
+        adapted = add_lora(model, base, settings, architecture)  # PEFT draws initial weights on the CPU on any device
         policy = Policy(adapted.to(device), str(base), settings, part)
+    policy.copied = copied
     check = (
         f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
         f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
@@ -115,6 +120,18 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         except (*_FOREIGN, ValueError) as e:
             raise _unsupported(base, e) from e
     return policy
+
+
+def _quantize(model: PreTrainedModel, base: Path, device: torch.device) -> copy_gap.CopyLogprobs | None:
+    """Quantise a model that was loaded on the CPU; return the logprobs of both after the fixed text.
+
+    None for a base without a tokenizer.
+    """
+    prompt = copy_gap.fixed_prompt(base)
+    own = copy_gap.named_logprobs(model, prompt) if prompt else ()
+    quantize_layers(model, device)
+    model.to(device)
+    return copy_gap.CopyLogprobs(own, copy_gap.named_logprobs(model, prompt)) if prompt else None
 
 
 def _text_part(base: Path) -> str:
@@ -204,10 +221,12 @@ def exact_targets() -> Iterator[None]:
 
 
 def explain_target(base: Path, settings: TrainerSettings) -> str:
-    """Which share of a base's weights `trainer.target` adapts, in one sentence. Reads config.json and no weights.
+    """Which share of a base's weights `trainer.target` adapts, in one sentence, and which one `trainer.quantize`
+    quantises. Reads config.json and no weights.
 
     Raises `TrainerError`.
     """
+    require_plain_weights(str(base), read_config(base), settings.quantize)
     try:
         config = AutoConfig.from_pretrained(base, local_files_only=True)
         with torch.device("meta"):
@@ -215,7 +234,8 @@ def explain_target(base: Path, settings: TrainerSettings) -> str:
     except (OSError, ValueError, KeyError) as e:
         raise TrainerError(f"cannot read the configuration of the base model {base}: {e}") from e
     targets = choose_targets(model, settings.target, first_architecture(read_config(base)), str(base))
-    return explain_shares(measure_shares(model, targets), json.dumps(settings.target))
+    adapted = explain_shares(measure_shares(model, targets), json.dumps(settings.target))
+    return f"{adapted} {explain_quantized(model, settings.quantize)}" if settings.quantize else adapted
 
 
 def first_architecture(config: Mapping[str, Any]) -> str | None:

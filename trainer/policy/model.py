@@ -29,6 +29,7 @@ from trainer.policy import recurrent
 from trainer.policy.attention import interface as attention
 from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.tiles import TiledMlps
+from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.settings import TrainerSettings
 
 _PEFT = "base_model.model."  # peft's two classes around the model
@@ -52,6 +53,7 @@ class Policy:
         self._initial = self.state()
         self.layout = Layout.ALONE  # unless rows together are found to give the same results
         self.unpacked_reason: str | None = None  # why rows share no prefixes, if so
+        self.copied: CopyLogprobs | None = None  # of a quantised base and the base itself
         self.attention = "eager"  # how attention is computed, as transformers names it
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]

@@ -18,10 +18,11 @@ from recorder.queue import campaigns
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.training.budgets import campaign_judging_cost
 from recorder.queue.training.refusals import LOGPROB_GAP
+from recorder.queue.training.steps import list_steps
 from recorder.registry import tool_permissions, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState
+from recorder.states import CampaignState, StepState
 from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
@@ -223,7 +224,13 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         steps=history.steps,
         pairs=pairs,
         notes=notes,
+        computed_on=await _computed_on(store, campaign),
     )
+
+
+async def _computed_on(store: Store, campaign: CampaignView) -> str | None:
+    newest = await list_steps(store, campaign.alias_id, state=StepState.DONE, campaign_id=campaign.id, limit=1)
+    return newest[0].computed_on if newest else None
 
 
 async def _alias(store: Store, campaign: CampaignView) -> AliasView:

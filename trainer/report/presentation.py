@@ -102,6 +102,11 @@ def service_sentence(report: CampaignReport) -> str:
     return report.live or NONE
 
 
+def computed_on_text(copy: str | None) -> str:
+    """What the trainer computed on; empty: the base itself."""
+    return f"a copy of the base in {copy}; versions are served on the base itself" if copy else ""
+
+
 def judging_cost_text(spent: CampaignJudgingCost) -> str:
     """The cost of judging."""
     if not spent.judgings and not spent.in_vain:

@@ -155,3 +155,4 @@ class CampaignReport:
     steps: Sequence[StepDone]
     pairs: Sequence[ScenarioPair]
     notes: Sequence[str]  # what is not in the report, and why
+    computed_on: str | None = None  # what the newest step computed on instead of the base

@@ -63,7 +63,7 @@ from trainer.step.core import (
     WrittenStep,
     remove_unneeded,
 )
-from trainer.step.engine_gap import TokenGaps, gap_bound, quantized_precision
+from trainer.step.engine_gap import TokenGaps, gap_bound, quantized_precision, text_gap
 from trainer.step.engine_trial import trial_running
 from trainer.step.gpu_share import GpuShare
 from trainer.step.lease_renewer import LeaseRenewer
@@ -147,6 +147,7 @@ class AliasTrainer:
         self._target_note: str | None = None
         self._row_notice: str | None = None  # the same, of the last row that did not fit alone
         self.gap_bound: float  # nats a token
+        self._copy_gap: float | None = None  # the same, of a quantised copy and the base after the fixed text
 
     @classmethod
     async def open(
@@ -191,12 +192,14 @@ class AliasTrainer:
         adapters.remove_trials(self._folders.adapters, self._alias.name)
         await self._remove_unneeded()
         precision = quantized_precision(self._engine.args, await asyncio.to_thread(read_config, base))
-        self.gap_bound = gap_bound(dtype_name(self._settings), precision, self._settings.max_logprob_gap)
+        settings = self._settings
+        self.gap_bound = gap_bound(dtype_name(settings), precision, settings.max_logprob_gap, settings.quantize)
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
             self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
         self._target_note = await self._torch.run(explain_target, base, self._settings)
+        self._measure_copy()
         self._decode = await asyncio.to_thread(load_decoder, base)
         self._core.pass_budget = self._pass_budget = await pass_budgets.load_pass_budget(
             self._project, self._fingerprint, self._core.device_name, self._settings.token_budget
@@ -215,6 +218,17 @@ class AliasTrainer:
             return False  # it failed while it was made: what it holds is unknown
         await self._torch.run(self._core.leave_gpu)
         return True
+
+    def _measure_copy(self) -> None:
+        """Say how far a quantised copy is from the base after the fixed text, before anything is sampled."""
+        copied = self._core.policy.copied
+        if copied is None:
+            return
+        self._copy_gap, allowed = text_gap(copied.base, copied.copy, self.gap_bound)
+        note = engine_gap.explain_copy(self._copy_gap, allowed)
+        self._target_note = f"{self._target_note} {note}"
+        if self._copy_gap > allowed:
+            self._notice = note
 
     async def _publish_trial(self) -> PublishedAdapter:
         """Publish an adapter as a step would."""
@@ -492,7 +506,8 @@ class AliasTrainer:
         """Give back the groups, without a count, and mark those at fault: no step takes them again."""
         gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
         how_far = refusals.describe_gap(gap, self.gap_bound, tokens)
-        reason = f"{how_far}: no version was made, and the groups stay scored"
+        copy = f" (it computes on a copy in {self._settings.quantize})" if self._settings.quantize else ""
+        reason = f"{how_far}{copy}: no version was made, and the groups stay scored"
         rows = [refusals.refusal_row(step.project_id, one) for one in refused]
         for claim in attempt.claims:
             self._keeper.drop(claim)
@@ -501,7 +516,7 @@ class AliasTrainer:
             step.id,
             f"{refusals.LOGPROB_GAP}: {reason}",
             claims=attempt.claims,
-            metrics=attempt.metrics,
+            metrics=self._recorded(attempt),
             ledger_rows=rows,
         )
         return StepEndedEarly(refusals.LOGPROB_GAP, reason)
@@ -516,7 +531,7 @@ class AliasTrainer:
             self._keeper.drop(claim)
             await scores.exclude_group(self._store, claim, UntrainedChoice.NO_CHANGE, {"reason": reason})
         await steps.abandon_step(
-            self._store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=attempt.metrics
+            self._store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=self._recorded(attempt)
         )
         return StepEndedEarly(
             UntrainedChoice.NO_CHANGE, reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups)
@@ -532,7 +547,14 @@ class AliasTrainer:
         attempt.at_parent = True
         trained = self._core.step(rows, attempt.rate, self._stopped, seconds)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
+        if self._copy_gap is not None:
+            attempt.metrics["copy_gap"] = self._copy_gap
         return trained
+
+    def _recorded(self, attempt: _RunningStep) -> dict[str, float | str]:
+        """The metrics of a step as the store keeps them."""
+        quantize = self._settings.quantize
+        return {**attempt.metrics, **({steps.COMPUTED_ON: quantize} if quantize else {})}
 
     async def _remember_pass_budget(self) -> None:
         """Store the tokens of a pass that fitted, and report it once, if they are fewer than before."""
@@ -563,7 +585,7 @@ class AliasTrainer:
             path=str(published.path),
             engine_name=published.engine_name,
             manifest_sha256=published.manifest_sha256,
-            metrics=attempt.metrics,
+            metrics=self._recorded(attempt),
             checkpoint_path=str(attempt.written.checkpoint),
             groups=attempt.claims,
             trained=[id_ for group in attempt.groups for id_ in group.trained],

@@ -44,6 +44,7 @@ from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
+from trainer.step.engine_gap import NF4_BOUND
 from trainer.step.residence import Residence
 
 _STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
@@ -173,6 +174,8 @@ class TrainerCore:
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
         self._is_fresh = False  # whether that version's optimizer state was missing
+        # the largest that is accepted of a copy, in nats a token; probes allow for it
+        self._copy_gap = (settings.max_logprob_gap or NF4_BOUND) if settings.quantize else 0.0
 
     def enter_gpu(self) -> None:
         """Move base, LoRA and optimizer state to the device. Raises `MemoryFull`."""
@@ -307,7 +310,7 @@ class TrainerCore:
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
         with seconds.phase("probe"):
             after = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        return update.merge_substeps(done), probe.choose_contexts(given, after, before)
+        return update.merge_substeps(done), probe.choose_contexts(given, after, before, self._copy_gap)
 
     def _update(
         self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: update.FreshGaps | None = None

@@ -36,22 +36,46 @@ BOUNDS: Final[Mapping[Precision, float]] = {
     Precision.FOUR_BITS: 0.3,
 }
 
+# Of a trainer that computes on a copy in nf4 (`trainer.quantize`). docs/your-vllm.md has what was measured.
+NF4_BOUND: Final = 0.05
+
 _FINEST_FIRST: Final = tuple(Precision)
 _EIGHT: Final = re.compile(r"8(?!\d)")  # fp8, int8, w8a8, fbgemm_fp8, fp8_e4m3
 _QUANTIZATION: Final = ("--quantization", "-q", "--kv-cache-dtype")
 _NOT_QUANTIZED: Final = frozenset({"", "none", "null", "auto", "bfloat16", "float16", "half", "float32"})
 
 
-def gap_bound(trainer_dtype: str, engine: Precision | None, max_logprob_gap: float | None) -> float:
+def gap_bound(
+    trainer_dtype: str, engine: Precision | None, max_logprob_gap: float | None, quantize: str | None = None
+) -> float:
     """Return the largest mean gap of a step that is accepted, in nats a token.
 
     `engine`: the engine's precision if it is quantised; else engine and trainer have one dtype. `max_logprob_gap`: the
-    setting, which replaces the bound.
+    setting, which replaces the bound. `quantize`: what the trainer computes on instead of the base.
     """
     if max_logprob_gap is not None:
         return max_logprob_gap
     trainer = Precision.FLOAT32 if trainer_dtype == "float32" else Precision.SIXTEEN_BITS
-    return BOUNDS[max(trainer, engine or trainer, key=_FINEST_FIRST.index)]
+    bound = BOUNDS[max(trainer, engine or trainer, key=_FINEST_FIRST.index)]
+    return max(bound, NF4_BOUND) if quantize else bound
+
+
+def text_gap(engine: Sequence[float], own: Sequence[float], bound: float) -> tuple[float, float]:
+    """The mean difference of named tokens' logprobs after the fixed text, and the largest that is accepted, in nats.
+
+    `bound`: of a step, whose tokens were sampled, and are likely. Rounding moves the logprob of an unlikely token more,
+    in proportion.
+    """
+    gap = sum(abs(a - b) for a, b in zip(engine, own, strict=True)) / len(own)
+    return gap, bound * max(1.0, -sum(own) / len(own))
+
+
+def explain_copy(gap: float, allowed: float) -> str:
+    """How far the trainer's quantised copy is from the base after the fixed text, in one sentence."""
+    how = f"After a fixed text, the copy's logprobs are {gap:.2g} nats a token from the base's"
+    if gap <= allowed:
+        return f"{how}; at most {allowed:.2g} is accepted there."
+    return f"{how}, more than the {allowed:.2g} that is accepted there: steps may make no version (docs/gpu.md)."
 
 
 def quantized_precision(engine_args: Sequence[str], base_config: Mapping[str, Any]) -> Precision | None:

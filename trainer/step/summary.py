@@ -39,13 +39,13 @@ class StepReport:
     Metrics of every step: reward_mean and reward_std (of rewards that a judge or code assigned; absent if there are
     none), groups, groups_trained. Of a step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens
     sampled by the parent version: the numerical difference of the two), logprob_gap and logprob_gap_max (mean and
-    maximum of |Δlogprob| of the same tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that
-    is accepted; absent if the two were not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if
-    `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
-    (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
-    text_contradictions (answers whose text is not in their ids, for parsers that are not proven) and seconds.PHASE (of
-    each phase before the commit); and over the trained trajectories the mean of each part of their
-    rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
+    maximum of |Δlogprob| of the same tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that is
+    accepted; absent if the two were not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef`
+    > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (shared
+    prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
+    copy_gap (of a quantised copy to the base after the fixed text), text_contradictions (answers whose text is not in
+    their ids, for parsers that are not proven) and seconds.PHASE (of each phase before the commit); and over the
+    trained trajectories the mean of each part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
     """
 
     step: StepView | None
@@ -170,7 +170,7 @@ async def load_earlier_report(
     made = await load_step_trajectories(store, step.id, list(await steps.list_step_groups(store, step.id)))
     if version.state in _GAVE_NOTHING:
         made = StepTrajectories(0, {})
-    return StepReport(step, version, None, step.metrics, made.trained, add_counts(made.excluded, without))
+    return StepReport(step, version, None, step.figures, made.trained, add_counts(made.excluded, without))
 
 
 def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepReport | None:

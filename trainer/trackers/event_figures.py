@@ -237,6 +237,7 @@ _TRAIN: Final = tuple(
         ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
         ("logprob_gap_max", "nats", _MADE, "the largest of these"),
         ("logprob_gap_bound", "nats", _MADE, "the largest mean difference that is accepted, if the two were compared"),
+        ("copy_gap", "nats", _MADE, "the same after a fixed text, of a copy (trainer.quantize) and the base"),
         ("fresh_tokens", "tokens", _MADE, "tokens that the parent version sampled: only they are compared"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
         ("ratio_max", "ratio", _MADE, "the largest of them"),

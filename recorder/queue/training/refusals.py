@@ -28,8 +28,8 @@ LOGPROB_GAP: Final = "logprob_gap"  # the ledger's code of a refused group, and 
 GAP_ALLOWED: Final = "logprob_gap_allowed"  # of a refused group that steps take again: the bound was raised
 HOW_TO_MEND: Final = (
     "The engine needs --logprobs-mode processed_logprobs, and the trainer's weights in its precision, not quantised "
-    "otherwise; `hone doctor` compares the two. For an engine that quantises on purpose, set trainer.max_logprob_gap "
-    "(docs/your-vllm.md)"
+    "otherwise (trainer.quantize); `hone doctor` compares the two. For an engine or a trainer that quantises on "
+    "purpose, set trainer.max_logprob_gap (docs/your-vllm.md)"
 )
 
 

@@ -32,6 +32,8 @@ from recorder.store.sql import now
 from recorder.store.transitions import guarded_update, move_state
 
 ORPHANED: Final = "orphaned"  # its trainer died, or another trainer took over the alias
+# Among the metrics of a step and of its version: what the trainer computed on instead of the base; the only text there.
+COMPUTED_ON: Final = "computed_on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,16 @@ class StepView:
     checkpoint_path: str | None
     started_at: float
     ended_at: float | None
+
+    @property
+    def computed_on(self) -> str | None:
+        """What the trainer computed on: `nf4`; None: the base itself."""
+        return self.metrics.get(COMPUTED_ON)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The numbers among the metrics."""
+        return {name: value for name, value in self.metrics.items() if name != COMPUTED_ON}
 
 
 async def begin_step(

@@ -27,6 +27,7 @@ from recorder.queue.judging import switches
 from recorder.queue.judging.scores import REWARD
 from recorder.queue.judging.switches import JudgeSwitch
 from recorder.queue.training.refusals import GAP_ALLOWED, LOGPROB_GAP
+from recorder.queue.training.steps import COMPUTED_ON
 from recorder.registry.ancestry import GIVEN_BACK
 from recorder.states import StepState, VersionState
 from recorder.store import sql
@@ -314,6 +315,7 @@ def _step(row: Any) -> Event:
     facts |= {"version": f"{row.alias}@{row.version}", "metrics": row.metrics, "seconds": row.ended_at - row.started_at}
     reward = row.metrics.get("reward_mean")
     figures = [f"{facts['seconds']:.1f} s", *([f"reward {reward:.2f}"] if isinstance(reward, int | float) else [])]
+    figures += [f"computed on {copy}"] if (copy := row.metrics.get(COMPUTED_ON)) else []
     return Event(EventKind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
 
 

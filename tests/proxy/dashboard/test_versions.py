@@ -62,6 +62,14 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     assert "/hone/versions/helpdesk%403" in page.links
 
 
+async def test_a_version_says_that_its_step_computed_on_a_copy_of_the_base(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1, metrics={"reward_mean": 0.9, "computed_on": "nf4"})
+    await learned.accepted(2, metrics={"reward_mean": 0.9})
+    told = "a copy of the base in nf4; it is served on the base itself"
+    assert told in (await opened(proxy.http, "/hone/versions/helpdesk@1")).text
+    assert told not in (await opened(proxy.http, "/hone/versions/helpdesk@2")).text
+
+
 async def test_every_face_shows_the_same_reward(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1, metrics={"reward_mean": 0.9})
     for number, values in ((2, (0.25, 0.5)), (3, (0.5, 0.75))):

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from recorder.base.terminal import clean
+from recorder.base.terminal import clean, show
 from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
 from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged
@@ -28,6 +28,7 @@ from trainer.report.shapes import (
     ScenarioPair,
     WithheldTools,
 )
+from trainer.report.terminal import report_text
 
 pytestmark = pytest.mark.slow  # draws
 
@@ -114,6 +115,16 @@ def _bare(text: str) -> str:
 @pytest.mark.parametrize("text", CORPUS[::60])
 def test_names_labels_and_titles_are_text_too(text: str) -> None:
     assert read(page.render_page(report(2, text))).foreign == []
+
+
+def test_what_the_trainer_computed_on_is_shown_where_it_was_not_the_base(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = "omputed on a copy of the base in nf4"
+    for copy in (None, "nf4"):
+        given = report(computed_on=copy)
+        show(report_text(given))
+        told = " ".join(capsys.readouterr().out.split())
+        assert (shown in page.render_page(given)) is (copy is not None)
+        assert ("nf4" in told) is (copy is not None)
 
 
 def test_the_page_names_nothing_outside_of_it_and_allows_only_its_own_style_sheet() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from recorder.base.findings import FindingLevel
+from tests.trainer.quantization.copies import plain_copy
+from trainer.errors import UnsupportedModel
+from trainer.policy.base_model import load_policy
 from trainer.settings import TrainerSettings
 from trainer.step.engine_check import CHECK, EngineLogprobs, check_engine_logprobs, compare_logprobs, parse_answers
+from trainer.step.target_check import check_target
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +46,31 @@ def test_an_engine_of_the_same_weights_passes_and_one_of_others_does_not(tiny_ba
     assert "processed_logprobs" in str(other.todo)
     [allowed] = check_engine_logprobs(settings(tiny_base, max_logprob_gap=5.0), (), [answered(tiny_base, 1.1)])
     assert allowed.verdict is FindingLevel.FINE
+
+
+def test_a_copy_is_what_is_compared_with_the_engine(tiny_base: Path, tmp_path: Path) -> None:
+    """An engine that serves the copy's own weights is nearer than one that serves the base."""
+    copy = plain_copy(tiny_base, tmp_path / "plain")
+    given = settings(tiny_base, quantize="nf4", max_logprob_gap=1e-5)
+    exact, served = check_engine_logprobs(given, (), [answered(copy), answered(tiny_base)])
+    assert (exact.verdict, served.verdict) == (FindingLevel.FINE, FindingLevel.WRONG)
+    [within] = check_engine_logprobs(
+        settings(tiny_base, quantize="nf4", max_logprob_gap=5.0), (), [answered(tiny_base)]
+    )
+    assert within.verdict is FindingLevel.FINE
+
+
+def test_a_base_that_is_quantised_already_is_a_finding(tiny_base: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(tiny_base, tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "fp8"}}))
+    [finding] = check_engine_logprobs(settings(base, quantize="nf4"), (), [answered(tiny_base)])
+    assert finding.verdict is FindingLevel.WRONG
+    assert "are quantised by fp8" in finding.found
+    with pytest.raises(UnsupportedModel, match="are quantised by fp8"):
+        load_policy(base, settings(base, quantize="nf4"))
+    [target] = check_target(settings(base, quantize="nf4"))
+    assert target.verdict is FindingLevel.WRONG
 
 
 def test_a_base_that_is_not_here_is_not_compared(tiny_base: Path, tmp_path: Path) -> None:
