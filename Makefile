@@ -8,6 +8,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 # One test worker per core. Files with slow tests come first (tests/conftest.py), so that the workers end together.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/e2e
+SERVICES := tests/proxy tests/trainer
 # Three tenths of the cases of each property test; `make long` runs them without it.
 LEAN := --hypothesis-profile lean
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
@@ -17,7 +18,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,14 +47,18 @@ rlvr: setup ## short texts, each judged by 11 to 20 criteria: examples/rlvr; SEE
 smollm: setup ## a real pretrained model learns to follow instructions that code checks: examples/smollm; SEED=7, SHORT=1
 	$(BIN)/python -m examples.smollm.train --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-# Two suites at a time: the unit suite takes as long as all others together. mypy has one thread, and the end-to-end and
-# agents suites mostly wait for an engine with one thread; the browser and PostgreSQL suites compute, and end together.
+# Two suites at a time, and whichever ends makes room for the next of the list: the long ones first, so that both lanes
+# end together. mypy has one thread, and the end-to-end and agents suites mostly wait for an engine with one thread.
 # A suite's output appears when it ends. test_postgresql.py always runs on PostgreSQL, whatever --store is.
 test: style ## lint, types and the tests that CI runs (end to end against a real vLLM included); `make long` has the rest
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-unit types suite-e2e suite-agents suite-browser suite-postgres
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-services types suite-e2e suite-agents suite-unit suite-postgres suite-browser
+
+# Proxy and trainer start most of the programs, and take three fifths of the CPU of all unit tests.
+suite-services:
+	$(BIN)/pytest $(PARALLEL) $(LEAN) -m "not e2e and not agents and not long" $(SERVICES)
 
 suite-unit:
-	$(BIN)/pytest $(PARALLEL) $(LEAN) -m "not e2e and not agents and not long" --ignore tests/browser
+	$(BIN)/pytest $(PARALLEL) $(LEAN) -m "not e2e and not agents and not long" --ignore tests/browser $(SERVICES:%=--ignore %)
 
 suite-e2e:
 	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder $(LEAN) -m "e2e and not long" tests/e2e

@@ -99,10 +99,10 @@ async def test_a_run_takes_its_key_what_that_minted_its_successor_and_admin(prox
 
 
 async def test_a_run_that_no_key_made_takes_any(store: Store, engine: FakeEngine, key: Key) -> None:
-    async with serving(store, engine) as open_proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as open_proxy:
         home = (await open_proxy.chat(path="/t/1")).headers["x-hone-trajectory"]
     one, two = await key("one"), await key("two")
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         assert [await run_of(proxy, headers=headers, path="/t/1") for headers in (one, two)] == [home, home]
 
 
@@ -210,7 +210,7 @@ async def test_an_issued_id_leads_to_own_runs_alone(proxy: Proxy, engine: FakeEn
     homes = [await run_of(proxy, headers=k, tools=[FIND], messages=history) for k in (two, one)]
     assert homes[0] != first
     assert homes[1] == first
-    async with serving(proxy.store, engine) as other:  # another process, that remembers nothing
+    async with serving(proxy.store, engine, settings=WITHOUT_PAGES) as other:  # another process, that remembers nothing
         assert await run_of(other, headers=two, tools=[FIND], messages=history) != first
         assert await run_of(other, headers=one, tools=[FIND], messages=history) == first
 
@@ -218,7 +218,7 @@ async def test_an_issued_id_leads_to_own_runs_alone(proxy: Proxy, engine: FakeEn
 async def test_what_one_process_refuses_another_does_too(proxy: Proxy, engine: FakeEngine, key: Key) -> None:
     one, two = await key("one"), await key("two")
     home = await run_of(proxy, headers=one, path="/t/1")
-    async with serving(proxy.store, engine) as other:
+    async with serving(proxy.store, engine, settings=WITHOUT_PAGES) as other:
         assert (await other.chat(path="/t/1", headers=two)).status_code == 403
         assert await run_of(other, headers=one, path="/t/1") == home
         assert (await other.chat(path="/t/1", headers=two)).status_code == 403

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from proxy.doctor import discovery
+from proxy.doctor import checkup, discovery
+from recorder.base.findings import Finding
 from tests.proxy.hone_command import hone
 from tests.recorder.models.model_folders import write_config, write_model
 from trainer.errors import UnsupportedModel
@@ -22,6 +24,17 @@ pytestmark = pytest.mark.usefixtures("bare")
 def nothing_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(discovery.discover, "__defaults__", ({}, ()))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def doctor_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hone doctor` starts no program: the checks in other programs take ten CPU seconds, whatever the base."""
+
+    async def no_findings(*_: Any, **__: Any) -> list[Finding]:
+        return []
+
+    monkeypatch.setattr(checkup, "run_check", no_findings)
+    monkeypatch.setattr(checkup, "probe_python", no_findings)
 
 
 def no_config(folder: Path) -> Path:
@@ -96,6 +109,19 @@ def sentence(base: Path, text: str) -> str:
     return found[0]
 
 
+@pytest.mark.slow
+def test_all_checks_of_doctor_together_have_one_sentence_about_the_base(tmp_path: Path) -> None:
+    base = no_config(tmp_path / "mine")
+    (tmp_path / "hone.toml").write_text(f"[aliases.agent]\n[engine]\nbase = {json.dumps(str(base))}\n")
+    code, out, _ = hone("doctor", "--offline", "--json")
+    assert code == 1
+    findings = json.loads(out)
+    assert checkup.TARGET_CHECK in {one["check"] for one in findings}  # a program said something too
+    [finding] = [one for one in findings if one["check"] in ("base", "model") and one["verdict"] == "wrong"]
+    assert "has no config.json" in sentence(base, finding["found"])
+
+
+@pytest.mark.usefixtures("doctor_stays_here")
 @pytest.mark.parametrize(("said", "make"), BAD.items(), ids=[make.__name__ for make in BAD.values()])
 def test_each_fault_has_one_sentence(said: str, make: Callable[[Path], Path], tmp_path: Path) -> None:
     base = make(tmp_path / "mine")
@@ -128,6 +154,7 @@ def test_each_fault_has_one_sentence(said: str, make: Callable[[Path], Path], tm
         assert sentence(base, str(told.value)) == first
 
 
+@pytest.mark.usefixtures("doctor_stays_here")
 def test_a_path_that_is_not_there_has_one_sentence_too(tmp_path: Path) -> None:
     base = tmp_path / "gone"
     told = f"the folder {base} does not exist."
@@ -147,6 +174,7 @@ def test_a_path_that_is_not_there_has_one_sentence_too(tmp_path: Path) -> None:
         resolve_base(str(base))
 
 
+@pytest.mark.usefixtures("doctor_stays_here")
 def test_a_context_beyond_the_models_is_the_same_from_doctor_and_up(tmp_path: Path) -> None:
     base = write_model(tmp_path / "mine")
     (tmp_path / "hone.toml").write_text(

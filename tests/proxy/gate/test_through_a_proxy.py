@@ -19,7 +19,7 @@ from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
 from recorder.views.lists.groups import list_groups
 from tests.proxy.fake_engine import FakeEngine, Script, words
-from tests.proxy.running import BASE, PROJECT, serving
+from tests.proxy.running import BASE, PROJECT, WITHOUT_PAGES, serving
 from tests.trainer.ring import RecordedProgress, held_to_scenarios
 from trainer.runtime.examiner import Examiner
 
@@ -53,7 +53,7 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
     (tmp_path / "val.jsonl").write_text(
         "".join(json.dumps({"id": f"s{n}", "input": f"Task {n}"}) + "\n" for n in (1, 2))
     )
-    async with FakeEngine() as engine, serving(store, engine) as proxy:
+    async with FakeEngine() as engine, serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         engine.default = answered
         live = await get_version(store, proxy.alias.live_version_id or "")
         version = await allocate_version(store, proxy.alias.id, live.id)

@@ -26,7 +26,7 @@ from recorder.views.trajectories.transcripts import load_trajectory
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.mcp_words import text
-from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
+from tests.proxy.running import ALIAS, PROJECT, WITHOUT_PAGES, Proxy, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -63,7 +63,9 @@ async def world(tmp_path: Path, migrated_file: Path, shop: tuple[Shop, str]) -> 
     store = await open_store(tmp_path, RecorderSettings(), migrate=False)
     async with FakeEngine() as engine:
         engine.default = _answer
-        async with serving(store, engine, mcp={"shop": McpServerSettings(url=shop[1])}) as proxy:
+        async with serving(
+            store, engine, settings=WITHOUT_PAGES, mcp={"shop": McpServerSettings(url=shop[1])}
+        ) as proxy:
             yield proxy, shop[0]
     await store.close()
 

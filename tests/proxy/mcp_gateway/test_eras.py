@@ -15,7 +15,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import serving
+from tests.proxy.running import WITHOUT_PAGES, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ async def test_a_server_asks_and_tells_in_the_era_that_it_was_written_for(store:
     async with (
         served(of_before()) as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/mcp", mode="legacy", message_handler=on_message, **ABLE) as client,
     ):
         assert "ada@" in str((await client.call_tool("s__test_elicitation", {"message": "who?"})).content)
@@ -68,7 +68,7 @@ async def test_a_server_that_refuses_the_handshake_is_asked_for_it_once(store: S
     async with (
         served(everything, era="modern") as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
         for _ in range(2):
             async with Client(f"{proxy.url}/mcp", mode="legacy", **ABLE) as client:
@@ -87,7 +87,7 @@ async def test_a_server_that_closes_its_stream_while_it_works_is_heard_to_the_en
     async with (
         served(of_before(), polls=True) as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/mcp", mode=mode, logging_callback=on_log, log_level="info") as client,
     ):
         result = await client.call_tool("s__test_reconnection")
@@ -105,7 +105,7 @@ async def test_a_caller_may_come_back_for_what_it_has_not_read(store: Store) -> 
     async with (
         served(Everything(), era="handshake") as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
         hello = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,

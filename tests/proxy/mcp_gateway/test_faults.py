@@ -25,7 +25,7 @@ from recorder.registry.keys import Scope
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import PROJECT, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
@@ -61,7 +61,7 @@ async def test_a_server_that_goes_and_comes_back_harms_no_other(store: Store, er
             "gone": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"),
         }
         async with (
-            serving(store, engine, mcp=servers) as proxy,
+            serving(store, engine, settings=WITHOUT_PAGES, mcp=servers) as proxy,
             Client(f"{proxy.url}/mcp", mode=ERA) as client,
         ):
             assert await names(client) == {"well"}
@@ -112,7 +112,7 @@ runpy.run_module("tests.proxy.mcp_everything", run_name="__main__")
     )
     async with (
         FakeEngine() as engine,
-        serving(store, engine, mcp={"local": local}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"local": local}) as proxy,
         Client(f"{proxy.url}/mcp", mode=ERA) as client,
     ):
         await until(lambda: _has(client, "local"))
@@ -133,7 +133,10 @@ async def test_a_slow_server_is_given_up_and_others_are_not_held_up(store: Store
             "slow": McpServerSettings(url=slow_url, timeout_s=3.0),
             "quick": McpServerSettings(url=quick),
         }
-        async with serving(store, engine, mcp=servers) as proxy, Client(f"{proxy.url}/mcp", mode=ERA) as client:
+        async with (
+            serving(store, engine, settings=WITHOUT_PAGES, mcp=servers) as proxy,
+            Client(f"{proxy.url}/mcp", mode=ERA) as client,
+        ):
             waiting = asyncio.ensure_future(client.call_tool("slow__slow"))
             await slow.entered.wait()
             assert result_text(await client.call_tool("quick__find_order", {"order_id": "1"})).startswith("order 1")
@@ -148,7 +151,10 @@ async def test_a_slow_server_is_given_up_and_others_are_not_held_up(store: Store
 async def test_a_result_without_end_is_an_error_of_its_call_alone(store: Store, era: str) -> None:
     async with served(Everything("e"), era=era) as url, FakeEngine() as engine:
         servers = {"e": McpServerSettings(url=url, max_answer_mib=0.1)}
-        async with serving(store, engine, mcp=servers) as proxy, Client(f"{proxy.url}/mcp", mode=ERA) as client:
+        async with (
+            serving(store, engine, settings=WITHOUT_PAGES, mcp=servers) as proxy,
+            Client(f"{proxy.url}/mcp", mode=ERA) as client,
+        ):
             assert "`max_answer_mib` in [mcp.e]" in await _refused(client, "e__large", {"bytes": 3_000_000})
             assert await _finds(client, "e__find_order")
 
@@ -172,7 +178,7 @@ async def test_what_is_denied_is_not_there(store: Store) -> None:
     async with served(everything) as url, FakeEngine() as engine:
         chosen = McpServerSettings(url=url, allow=["find_*", "large", "test://*", "test_simple_prompt"], deny=["large"])
         async with (
-            serving(store, engine, mcp={"e": chosen}) as proxy,
+            serving(store, engine, settings=WITHOUT_PAGES, mcp={"e": chosen}) as proxy,
             Client(f"{proxy.url}/mcp", mode=ERA) as client,
         ):
             assert [tool.name for tool in (await client.list_tools()).tools] == ["e__find_order"]
@@ -228,7 +234,7 @@ async def test_what_a_hostile_server_says_harms_itself_alone(store: Store, mode:
     async with server, served(Everything()) as url, FakeEngine() as engine:
         servers = {"evil": McpServerSettings(url=evil), "well": McpServerSettings(url=url)}
         async with (
-            serving(store, engine, mcp=servers) as proxy,
+            serving(store, engine, settings=WITHOUT_PAGES, mcp=servers) as proxy,
             Client(f"{proxy.url}/mcp", mode=mode) as client,
         ):
             tools = {tool.name for tool in (await client.list_tools()).tools}
@@ -270,7 +276,7 @@ async def test_a_store_that_fails_does_not_reach_the_agent(store: Store, monkeyp
     async with (
         served(Everything()) as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"e": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"e": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/t/run/mcp", mode=ERA) as client,
     ):
         for broken, why in (("commit", "tool_store"), ("join", "tool_attribution")):
@@ -286,7 +292,7 @@ async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
     everything = Everything()
     async with served(everything) as url, FakeEngine() as engine:
         own = McpServerSettings.model_validate({"url": url, "token": "the-servers-own"})
-        async with serving(store, engine, mcp={"e": own}) as proxy:
+        async with serving(store, engine, settings=WITHOUT_PAGES, mcp={"e": own}) as proxy:
             hello = {
                 "jsonrpc": "2.0",
                 "id": 1,
@@ -321,7 +327,7 @@ async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> N
     async with (
         served(everything) as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"e": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"e": McpServerSettings(url=url)}) as proxy,
     ):
 
         async def call(headers: dict[str, str], path: str = "") -> str:
@@ -348,7 +354,7 @@ def _bearer(key: str) -> dict[str, str]:
 
 
 async def test_without_a_server_the_gateway_says_how_to_add_one(store: Store) -> None:
-    async with FakeEngine() as engine, serving(store, engine) as proxy:
+    async with FakeEngine() as engine, serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         answer = await proxy.http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert answer.status_code == 404
         assert "[mcp.NAME]" in answer.json()["error"]["message"]

@@ -28,7 +28,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 from tests.proxy.until import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -75,7 +75,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -
             "old": McpServerSettings(url=old_url),
             "local": McpServerSettings(command=sys.executable, args=program, cwd=ROOT, connect_timeout_s=30),
         }
-        async with serving(store, engine, mcp=servers) as proxy:
+        async with serving(store, engine, settings=WITHOUT_PAGES, mcp=servers) as proxy:
             yield World(proxy, engine, new, old)
     await store.close()
 

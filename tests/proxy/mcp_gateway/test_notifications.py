@@ -18,7 +18,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import NO_TLS, serving
+from tests.proxy.running import NO_TLS, WITHOUT_PAGES, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,9 @@ async def gateway(store: Store, *servers: tuple[Everything, str], stop_timeout_s
             url = await stack.enter_async_context(served(everything, era=era))
             mcp[everything.name] = McpServerSettings(url=url, connect_timeout_s=FOR_EVER_S)
         engine = await stack.enter_async_context(FakeEngine())
-        proxy = await stack.enter_async_context(serving(store, engine, mcp=mcp, stop_timeout_s=stop_timeout_s))
+        proxy = await stack.enter_async_context(
+            serving(store, engine, settings=WITHOUT_PAGES, mcp=mcp, stop_timeout_s=stop_timeout_s)
+        )
         yield f"{proxy.url}/mcp"
 
 

@@ -14,7 +14,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import serving
+from tests.proxy.running import WITHOUT_PAGES, serving
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ async def gateway(store: Store, *servers: Everything, gone: bool = False) -> Asy
         if gone:
             mcp["gone"] = McpServerSettings(url="http://127.0.0.1:9/mcp")
         engine = await stack.enter_async_context(FakeEngine())
-        yield (await stack.enter_async_context(serving(store, engine, mcp=mcp))).url + "/mcp"
+        yield (await stack.enter_async_context(serving(store, engine, settings=WITHOUT_PAGES, mcp=mcp))).url + "/mcp"
 
 
 async def offered(url: str, mode: str) -> set[str]:

@@ -15,7 +15,7 @@ from recorder.maintenance.export import tool_lines
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_mcp import LEGACY, MODERN, RawCaller, RawServer
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 
 ERAS = [LEGACY, MODERN]
 CALL: dict[str, Any] = {"name": "s__run", "arguments": {}}
@@ -31,7 +31,7 @@ async def before(store: Store, server: RawServer, **more: Any) -> AsyncIterator[
     async with (
         server.served() as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url, **more)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url, **more)}) as proxy,
     ):
         yield proxy
 

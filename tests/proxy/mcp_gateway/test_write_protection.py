@@ -21,7 +21,7 @@ from recorder.registry.keys import Scope
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.slow  # two servers each
 
@@ -36,7 +36,7 @@ async def desk(store: Store) -> AsyncIterator[tuple[Proxy, Everything]]:
     async with (
         served(everything) as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"desk": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"desk": McpServerSettings(url=url)}) as proxy,
     ):
         yield proxy, everything
 

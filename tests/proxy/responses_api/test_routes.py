@@ -142,7 +142,7 @@ async def test_another_projects_response_is_not_found(proxy: Proxy, engine: Fake
 
 async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: FakeEngine) -> None:
     engine.next = [Script(gate=asyncio.Event())]
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         queued = await ask(proxy, background=True, metadata={"a": "b"})
         assert (queued["status"], queued["metadata"]) == ("queued", {"a": "b"})
         # what a proxy that starts later finds in the store, before this one ended the call
@@ -151,7 +151,7 @@ async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: F
         assert (shown["status"], shown["created_at"]) == ("failed", queued["created_at"])
         assert shown["error"]["code"] == "server_error"
     engine.next = []
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         shown = await show(proxy, queued["id"])
         assert shown["status"] == "failed"
         assert (await proxy.http.post(f"/v1/responses/{queued['id']}/cancel", headers=JSON)).status_code == 200
@@ -179,7 +179,9 @@ async def test_a_response_whose_client_hung_up_is_cancelled(proxy: Proxy, engine
 async def test_a_store_that_fails_fails_no_call(
     store: Store, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=0.5)) as proxy:
+    async with serving(
+        store, engine, settings=WITHOUT_PAGES, recording=RecorderSettings(commit_timeout_s=0.5)
+    ) as proxy:
 
         async def broken(*_: Any) -> None:
             raise OSError("disk full")

@@ -14,7 +14,7 @@ from recorder.store.database import Project, Store
 from recorder.views.trajectories.transcripts import load_call
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.merged import events
-from tests.proxy.running import BASE, PROJECT, Proxy, serving
+from tests.proxy.running import BASE, PROJECT, WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,7 @@ async def test_errors_are_the_clients_own(proxy: Proxy, engine: FakeEngine) -> N
 
 async def test_a_key_in_anthropics_header_is_a_key(store: Store, engine: FakeEngine) -> None:
     _, secret = await create_key(Project(store, PROJECT), "agent", ["infer"])
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         async with client(proxy, key=secret) as agent:
             assert (await agent.messages.create(model="helpdesk", max_tokens=9, messages=ASK)).stop_reason == "end_turn"
         async with client(proxy, key="wrong", max_retries=0) as stranger:

@@ -15,7 +15,7 @@ from proxy.http.sse import KeepAliveStream
 from proxy.settings.sections import ProxySettings
 from recorder.store.database import Store
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, Then, event, framed, sized
-from tests.proxy.running import ALIAS, NO_TLS, Proxy, serving
+from tests.proxy.running import ALIAS, NO_TLS, WITHOUT_PAGES, Proxy, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults: left out of `make check`
@@ -143,7 +143,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
 ) -> None:
     engine.default = Raw((BEGUN,), "stall")
     async with httpx.AsyncClient(timeout=20, verify=NO_TLS) as http:
-        async with serving(store, engine) as proxy:
+        async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
             asking = asyncio.ensure_future(http.post(proxy.url + path, json=request(path, stream=stream)))
             await engine.asked.wait()
         answer = await asking
@@ -178,7 +178,7 @@ async def test_a_passed_stream_that_breaks_ends_in_words(store: Store, engine: R
 async def test_a_server_that_stops_ends_each_of_several_prompts(store: Store, engine: RawEngine) -> None:
     engine.default = Raw((BEGUN,), "stall")
     async with httpx.AsyncClient(timeout=20, verify=NO_TLS) as http:
-        async with serving(store, engine) as proxy:
+        async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
             body = {"model": ALIAS, "prompt": ["one", "two"]}
             asking = asyncio.ensure_future(http.post(f"{proxy.url}/v1/completions", json=body))
             await until(lambda: len(engine.requests) == 2)

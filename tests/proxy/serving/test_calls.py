@@ -12,7 +12,7 @@ import pytest
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, prompt_ids, tool_call, words
-from tests.proxy.running import BASE, Proxy, say, serving
+from tests.proxy.running import BASE, WITHOUT_PAGES, Proxy, say, serving
 from tests.proxy.until import until
 
 ANSWER = words("It arrives on Monday")  # what a script says that is told nothing else
@@ -132,7 +132,7 @@ class Held:
 
 
 async def test_the_last_event_waits_for_the_commit_and_the_others_do_not(store: Store, engine: FakeEngine) -> None:
-    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
         await proxy.chat(path="/t/warm")  # so that placing the next call writes nothing
         held = Held(store)
         await held.take()
@@ -164,7 +164,7 @@ async def _read(answer: httpx.Response, seen: list[str]) -> None:
 
 
 async def test_a_plain_answer_waits_for_the_commit(store: Store, engine: FakeEngine) -> None:
-    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
         await proxy.chat(path="/t/warm")
         held = Held(store)
         await held.take()
@@ -178,7 +178,7 @@ async def test_a_plain_answer_waits_for_the_commit(store: Store, engine: FakeEng
 
 async def test_a_store_that_can_not_commit_in_time_is_not_waited_for(store: Store, engine: FakeEngine) -> None:
     recording = RecorderSettings(commit_timeout_s=1.0)
-    async with serving(store, engine, recording=recording) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, recording=recording) as proxy:
         await proxy.chat(path="/t/warm")
         async with Held(store):
             assert (await proxy.chat(path="/t/warm")).status_code == 200
@@ -198,7 +198,9 @@ async def test_a_late_call_that_is_never_recorded_is_counted_when_that_is_known(
     store: Store, engine: FakeEngine
 ) -> None:
     file = Path(store.url.database or "")
-    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=0.1)) as proxy:
+    async with serving(
+        store, engine, settings=WITHOUT_PAGES, recording=RecorderSettings(commit_timeout_s=0.1)
+    ) as proxy:
         await proxy.chat(path="/t/warm")
         async with Held(store):
             assert (await proxy.chat(path="/t/warm")).status_code == 200
@@ -215,7 +217,7 @@ async def test_a_call_that_can_not_be_recorded_is_refused_where_the_user_wants_t
     store: Store, engine: FakeEngine
 ) -> None:
     recording = RecorderSettings(commit_timeout_s=0.1, on_failure="refuse")
-    async with serving(store, engine, recording=recording) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, recording=recording) as proxy:
         await proxy.chat(path="/t/warm")
         async with Held(store):
             refused = await proxy.chat(path="/t/warm")
@@ -243,7 +245,7 @@ async def refuse_inserts(store: Store, *tables: str) -> None:
 async def test_a_store_that_can_not_be_written_never_reaches_the_agent(
     store: Store, engine: FakeEngine, tmp_path: Path
 ) -> None:
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         await refuse_inserts(store, "calls", "trajectories")
         for path in ("", "/t/named", "/g/a/t/b"):
             answer = await proxy.chat(path=path)

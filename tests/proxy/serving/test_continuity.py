@@ -11,7 +11,7 @@ from proxy.settings.sections import ProxySettings
 from recorder.capture.recorder import Recorder
 from recorder.store.database import Store
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, ids_of, prompt_ids, tool_call, words
-from tests.proxy.running import Proxy, say, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, say, serving
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +138,7 @@ async def test_after_a_restart_the_past_comes_from_the_store(store: Store, engin
 
 
 async def test_off_sends_and_records_nothing_of_it(store: Store, engine: FakeEngine) -> None:
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await proxy.chat(*HISTORY, "And 4822?", path="/t/one")
         assert sent(engine) is None
@@ -227,7 +227,7 @@ async def test_ambiguous_lineage_is_sent_as_it_came(proxy: Proxy, engine: FakeEn
 
 
 async def test_a_parent_recorded_without_continuity_is_not_gone_on_from(store: Store, engine: FakeEngine) -> None:
-    async with serving(store, engine) as off:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as off:
         await off.chat("Where is 4821?", path="/t/one")
     async with serving(store, engine, settings=ON) as on:
         assert await fallback(on, engine, *HISTORY, "And?") == "not_prepared"

@@ -11,7 +11,7 @@ from proxy.settings.sections import ProxySettings
 from recorder.store.database import Project, Store
 from recorder.views.status.client_problems import find_untrainable_clients
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
+from tests.proxy.running import ALIAS, PROJECT, WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ async def test_strict_tools_stay_a_reason_where_only_the_choice_is_free(store: S
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_alias_gives_its_own_sampling(store: Store, engine: FakeEngine, path: str, stream: bool) -> None:
-    async with serving(store, engine, overrides={ALIAS: FREE}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, overrides={ALIAS: FREE}) as proxy:
         answer = await ask(proxy, path, stream=stream, **GREEDY)
         call = await proxy.call()
     assert engine.requests[0].items() >= FREE.items()
@@ -125,7 +125,7 @@ async def test_an_alias_gives_its_own_sampling(store: Store, engine: FakeEngine,
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_what_is_measured_is_sampled_as_it_was_asked(store: Store, engine: FakeEngine, path: str) -> None:
-    async with serving(store, engine, overrides={ALIAS: FREE}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, overrides={ALIAS: FREE}) as proxy:
         answer = await ask(proxy, path, {"x-hone-purpose": "eval"}, **GREEDY)
         assert engine.requests[0].items() >= GREEDY.items()
         assert "x-hone-sampling" not in answer.headers
@@ -133,9 +133,9 @@ async def test_what_is_measured_is_sampled_as_it_was_asked(store: Store, engine:
 
 
 async def test_other_aliases_and_equal_values_are_not_told(store: Store, engine: FakeEngine) -> None:
-    async with serving(store, engine, overrides={"another": FREE}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, overrides={"another": FREE}) as proxy:
         assert "x-hone-sampling" not in (await ask(proxy, "chat/completions", **GREEDY)).headers
-    async with serving(store, engine, overrides={ALIAS: FREE}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, overrides={ALIAS: FREE}) as proxy:
         assert "x-hone-sampling" not in (await ask(proxy, "chat/completions", temperature=0.7)).headers
 
 

@@ -20,7 +20,7 @@ from recorder.views.status.figures import list_shadow_costs
 from recorder.views.trajectories.shapes import GroupView
 from recorder.views.trajectories.transcripts import load_groups
 from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
-from tests.proxy.running import ALIAS, BASE, PROJECT, Proxy, say, serving
+from tests.proxy.running import ALIAS, BASE, PROJECT, WITHOUT_PAGES, Proxy, say, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,7 @@ async def outcome(proxy: Proxy, word: str) -> None:
 
 async def test_one_turn_of_a_live_run_is_answered_again_on_its_very_ids(store: Store, engine: FakeEngine) -> None:
     says(engine, words(LIVE), words("On Tuesday"), words("I do not know"))
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         live = (await proxy.chat("Where is 4821?", path="/t/one", temperature=0.7, seed=5, max_tokens=50)).json()
         assert again(engine) == []  # nothing before the run has ended
         await end(proxy)
@@ -132,7 +132,9 @@ async def test_tool_calls_of_further_answers_are_read_and_nobody_calls_the_tools
 ) -> None:
     live = tool_call("find_order", {"order_id": "4821"}, "chatcmpl-tool-1")
     says(engine, live, tool_call("find_order", {"order_id": "9"}, "chatcmpl-tool-2"), words("On Monday"))
-    async with serving(store, engine, shadows={ALIAS: ShadowSettings(share=1.0, n=3, at="first")}) as proxy:
+    async with serving(
+        store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ShadowSettings(share=1.0, n=3, at="first")}
+    ) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one", tools=[FIND])
         result = {"role": "tool", "tool_call_id": "chatcmpl-tool-1", "content": "shipped"}
         body = {"model": ALIAS, "messages": [*say("Where is 4821?")["messages"], live.message, result], "tools": [FIND]}
@@ -155,7 +157,7 @@ async def test_agents_are_served_while_further_answers_are_asked_and_as_if_there
     """A further answer that never comes holds nobody up, says nothing to anybody, and is given up at the end."""
     never = asyncio.Event()
     engine.default = lambda body: Script([words(LIVE)], gate=never if is_again(body) else None)
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         first = await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         await engine.until(lambda e: len(again(e)) == 2)
@@ -174,7 +176,7 @@ async def test_agents_are_served_while_further_answers_are_asked_and_as_if_there
 async def test_what_goes_on_after_the_end_goes_on_in_the_agents_own_run(store: Store, engine: FakeEngine) -> None:
     """By its history alone: the agent has no address, and a further answer said the same words."""
     says(engine, words(LIVE), words(LIVE), words("On Tuesday"))
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         run = (await proxy.chat("Where is 4821?")).headers["x-hone-trajectory"]
         (await proxy.http.post(f"/hone/v1/trajectories/{run}/done", json={})).raise_for_status()
         [group] = await shadow_groups(store)
@@ -195,7 +197,7 @@ async def test_no_more_is_asked_at_once_than_the_engine_has_room_for(store: Stor
     engine.default = lambda body: Script([words(LIVE)], gate=waiting.pop(0) if is_again(body) else None)
     busy = asyncio.Event()
     settings = ShadowSettings(share=1.0, n=9, max_in_flight=3)
-    async with serving(store, engine, shadows={ALIAS: settings}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: settings}) as proxy:
         engine.next = [Script([words(LIVE)]), Script([words("Later")], gate=busy)]
         await proxy.chat("Where is 4821?", path="/t/one")
         agent = asyncio.ensure_future(proxy.chat("And 4822?", path="/t/two"))
@@ -218,7 +220,9 @@ async def test_a_turn_whose_engine_is_never_idle_is_let_go(
 ) -> None:
     monkeypatch.setattr(shadower, "PATIENCE_S", 0.0)
     busy = asyncio.Event()
-    async with serving(store, engine, shadows={ALIAS: ShadowSettings(share=1.0, max_in_flight=1)}) as proxy:
+    async with serving(
+        store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ShadowSettings(share=1.0, max_in_flight=1)}
+    ) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         engine.next = [Script(gate=busy)]
         agent = asyncio.ensure_future(proxy.chat("And 4822?", path="/t/two"))
@@ -243,7 +247,7 @@ async def test_an_answer_that_fails_is_no_member_that_counts(store: Store, engin
 
     engine.default = script
     settings = ShadowSettings(share=1.0, n=5, max_in_flight=1)
-    async with serving(store, engine, shadows={ALIAS: settings}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: settings}) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         [group] = await shadow_groups(store)
@@ -260,7 +264,7 @@ async def test_an_engine_that_answers_another_prompt_is_not_believed(store: Stor
         return Script()
 
     engine.default = lambda body: script(body) if is_again(body) else Script()
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         [group] = await shadow_groups(store)
@@ -269,7 +273,7 @@ async def test_an_engine_that_answers_another_prompt_is_not_believed(store: Stor
 
 async def test_every_format_is_answered_again_as_chat(store: Store, engine: FakeEngine) -> None:
     says(engine, words(LIVE), words("On Tuesday"))
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         body = {"model": ALIAS, "messages": [{"role": "user", "content": "Where is 4821?"}], "max_tokens": 50}
         (await proxy.http.post("/t/one/v1/messages", json=body)).raise_for_status()
         await end(proxy)
@@ -285,7 +289,7 @@ async def test_every_format_is_answered_again_as_chat(store: Store, engine: Fake
 
 async def test_what_it_costs_is_counted_and_a_budget_ends_it(store: Store, engine: FakeEngine) -> None:
     settings = ShadowSettings(share=1.0, n=3, budget=1)
-    async with serving(store, engine, shadows={ALIAS: settings}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: settings}) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         await shadow_groups(store)
@@ -303,14 +307,14 @@ async def test_what_it_costs_is_counted_and_a_budget_ends_it(store: Store, engin
 async def test_a_proxy_that_starts_again_answers_nothing_twice_and_what_ended_meanwhile(
     store: Store, engine: FakeEngine
 ) -> None:
-    async with serving(store, engine) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
     assert again(engine) == []  # it is off unless an alias says so
     for _ in range(2):
-        async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+        async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
             await shadow_groups(store)
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         await outcome(proxy, "answered_before")
     assert len(again(engine)) == 2
 
@@ -318,7 +322,7 @@ async def test_a_proxy_that_starts_again_answers_nothing_twice_and_what_ended_me
 async def test_runs_that_cannot_be_learned_from_and_versions_that_are_gone_are_left(
     store: Store, engine: FakeEngine
 ) -> None:
-    async with serving(store, engine, shadows={ALIAS: ALL}) as proxy:
+    async with serving(store, engine, settings=WITHOUT_PAGES, shadows={ALIAS: ALL}) as proxy:
         await proxy.chat("Where is 4821?", path="/t/one", temperature=0)
         await end(proxy)
         await outcome(proxy, "no_turn")

@@ -15,6 +15,12 @@ from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 RingOf = Callable[[Script], AbstractAsyncContextManager[Ring]]
 
 
+@pytest.fixture(autouse=True)
+def _charts_stay_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign ends with a page. Nothing here looks at its charts, and drawing them takes a third of the CPU."""
+    monkeypatch.setattr("trainer.report.page.draw_svg", lambda chart: "<svg ></svg>")
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"

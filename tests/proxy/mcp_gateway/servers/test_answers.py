@@ -22,7 +22,7 @@ from recorder.store.database import Store
 from tests.event_loop import GAP_S, loop_gaps
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_mcp import LEGACY, MODERN, RawCaller, RawServer
-from tests.proxy.running import serving
+from tests.proxy.running import WITHOUT_PAGES, serving
 
 brotli: Any = pytest.importorskip("brotli")
 
@@ -98,7 +98,7 @@ async def test_a_small_body_that_decodes_to_a_large_one(store: Store, encoding: 
     async with (
         server.served() as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
         caller = RawCaller(proxy.http, LEGACY)
         await caller.ask("tools/list", {})
@@ -127,7 +127,7 @@ async def test_an_encoded_answer_within_the_limit_is_read(
     async with (
         server.served() as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": settings.model_copy(update={"url": url})}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": settings.model_copy(update={"url": url})}) as proxy,
     ):
         caller = RawCaller(proxy.http, caller_era)
         answer = await caller.ask("tools/call", CALL)
@@ -161,7 +161,7 @@ async def test_an_answer_of_very_many_values_is_not_read(store: Store, form: str
     async with (
         server.served() as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
         caller = RawCaller(proxy.http, LEGACY)
         await caller.ask("tools/list", {})
@@ -190,7 +190,7 @@ async def test_a_body_that_cannot_be_decoded_is_an_error_of_its_call(
     async with (
         server.served() as url,
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
     ):
         caller = RawCaller(proxy.http, LEGACY)
         answer = await caller.ask("tools/call", CALL)

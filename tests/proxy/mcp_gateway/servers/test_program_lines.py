@@ -13,7 +13,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_mcp import LEGACY, RawCaller
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 
 PROGRAM = r"""
 import json, sys
@@ -56,7 +56,7 @@ async def before(store: Store, tmp_path: Path) -> AsyncIterator[Proxy]:
     program = tmp_path / "server.py"
     program.write_text(PROGRAM)
     server = McpServerSettings(command=sys.executable, args=[str(program)], max_answer_mib=1.0, timeout_s=20)
-    async with FakeEngine() as engine, serving(store, engine, mcp={"s": server}) as proxy:
+    async with FakeEngine() as engine, serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": server}) as proxy:
         yield proxy
 
 

@@ -16,7 +16,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import serving
+from tests.proxy.running import WITHOUT_PAGES, serving
 
 MODERN = "2026-07-28"
 CALLERS = [("legacy", ""), ("legacy", "/t/run"), (MODERN, ""), (MODERN, "/t/run")]
@@ -69,7 +69,7 @@ async def test_a_caller_does_not_see_that_a_server_restarted(store: Store, mode:
     async with (
         restarting() as (server, url),
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}{address}/mcp", mode=mode) as client,
     ):
         assert await find(client, "1") == "order 1 is on its way"
@@ -93,7 +93,7 @@ async def test_many_callers_at_once_do_not_see_it_either(store: Store, mode: str
     async with (
         restarting() as (server, url),
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/mcp", mode=mode) as one,
         Client(f"{proxy.url}/mcp", mode=mode) as two,
     ):
@@ -116,7 +116,7 @@ async def test_a_level_and_a_subscription_are_in_force_in_the_new_session(store:
     async with (
         restarting() as (server, url),
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/mcp", mode="legacy", message_handler=on_message) as client,
     ):
         await client.session.send_request(
@@ -221,7 +221,7 @@ async def scripted(store: Store, server: Scripted, mode: str = "legacy") -> Asyn
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
     async with (
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": McpServerSettings(url=url)}) as proxy,
+        serving(store, engine, settings=WITHOUT_PAGES, mcp={"s": McpServerSettings(url=url)}) as proxy,
         Client(f"{proxy.url}/mcp", mode=mode) as client,
     ):
         yield client

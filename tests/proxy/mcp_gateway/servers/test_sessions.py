@@ -23,7 +23,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,9 @@ FOR_EVER_S = 1000.0  # longer than a test may take
 async def gateway(store: Store, server: McpServerSettings, idle_s: float = FOR_EVER_S) -> AsyncIterator[Proxy]:
     async with (
         FakeEngine() as engine,
-        serving(store, engine, mcp={"s": server}, recording=RecorderSettings(idle_timeout_s=idle_s)) as proxy,
+        serving(
+            store, engine, settings=WITHOUT_PAGES, mcp={"s": server}, recording=RecorderSettings(idle_timeout_s=idle_s)
+        ) as proxy,
     ):
         yield proxy
 
