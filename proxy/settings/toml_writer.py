@@ -21,7 +21,7 @@ from proxy.settings.descriptions import field_descriptions
 from proxy.settings.hone import HoneSettings
 from proxy.settings.loader import inner_model
 
-Value = str | int | float | bool | Sequence[str]
+Value = str | int | float | bool | Sequence[str] | Sequence[int]
 
 _WIDTH: Final = 110
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")

@@ -99,7 +99,8 @@ class Policy:
     @property
     def module(self) -> nn.Module:
         """Base and LoRA, for moving them between devices (`trainer.step.residence`)."""
-        return self._model
+        module: nn.Module = self._model
+        return module
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the LoRA's weights on the CPU, as an adapter's file holds them."""

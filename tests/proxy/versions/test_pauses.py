@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from recorder.errors import LeaseLost
 from recorder.queue import leases
 from recorder.queue.leases import GPU, Lease, acquire_lease, holder_name, release_lease
 from recorder.queue.training import gpu_pauses
@@ -238,7 +239,7 @@ async def test_a_controller_that_ended_within_the_protocol_is_continued(
     async with sharing(store, tmp_path, monkeypatch, share) as gpu:
 
         async def ends(*_: object, **__: object) -> None:
-            raise leases.LeaseLost("on request")
+            raise LeaseLost("on request")
 
         with monkeypatch.context() as broken:
             broken.setattr("proxy.versions.pauses.gpu_pauses.record_asleep", ends)

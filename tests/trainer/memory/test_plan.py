@@ -19,7 +19,7 @@ from trainer.errors import DoesNotFit, PlanInvalid, UnsupportedModel
 from trainer.memory import needs, start
 from trainer.memory import plan as plans
 from trainer.memory.cards import CARDS, Card, find_card
-from trainer.memory.needs import CONTEXT_BYTES, GIB, RESERVED, EngineFacts
+from trainer.memory.needs import CONTEXT_BYTES, ENGINE_EXTRA_BYTES, GIB, RESERVED, EngineFacts
 from trainer.memory.plan import UTILISATION, Plan, make_plan
 from trainer.memory.step_memory import StepMemory, measure_step
 from trainer.settings import TrainerSettings
@@ -255,7 +255,7 @@ def test_cards_have_a_peak_and_names_of_their_own() -> None:
 
 def test_a_card_used_in_turns_holds_what_a_split_one_does_not(tiny: ModelProfile) -> None:
     trainer, _ = needed(tiny, 32_768)
-    gib = round(trainer + plans.ENGINE_EXTRA_BYTES / GIB + 0.02, 2)  # no room for its weights and its cache
+    gib = round(trainer + ENGINE_EXTRA_BYTES / GIB + 0.02, 2)  # no room for its weights and its cache
     settings, card = TrainerSettings(token_budget=32_768), Card(f"{gib:g} GiB", gib)
     split = make_plan(tiny, card, settings, EngineFacts())
     assert not split.fits
