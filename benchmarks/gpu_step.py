@@ -213,7 +213,7 @@ def _loss_and_gradient(
     for one in update.plan_update(policy, rows, settings).packs:
         tokens = update.gather_tokens(one, rows, policy.device)
         found, _ = update.pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-        loss = (LOSSES["grpo"](found, tokens.behaviour, tokens.advantages, settings).loss * tokens.weights).sum()
+        loss = update.weighted_losses(tokens, found, None, settings)[1].sum()
         torch.autograd.backward(loss)
         total += float(loss.detach())
         logprobs.append(found.detach().cpu())
@@ -350,8 +350,9 @@ def _loss_of(policy: Policy, one: WeightedRow, states: Tensor, settings: Trainer
     before = torch.from_numpy(trained - 1).to(policy.device)
     ones = torch.ones_like(behaviour)
     found, _ = token_logprobs(states[before], policy.head, targets, ones, chunk=settings.logprob_chunk)
-    tokens = SampledTokens(found, behaviour, ones * one.advantage, found.detach(), torch.zeros_like(targets), 1)
-    return (LOSSES["grpo"](tokens, settings).loss * one.rl_weight).sum()
+    advantages = ones * torch.as_tensor(one.advantage, device=policy.device)
+    tokens = SampledTokens(found, behaviour, advantages, found.detach(), torch.zeros_like(targets), 1)
+    return (LOSSES["grpo"](tokens, settings).loss * torch.as_tensor(one.rl_weight, device=policy.device)).sum()
 
 
 def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, Any]:

@@ -162,9 +162,10 @@ class TrainerSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _take_recipe(cls, given: Any) -> Any:
-        name = given.get("recipe") if isinstance(given, dict) else None
-        recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
-        return {**recipe, **given} if recipe else given
+        if not isinstance(given, dict):
+            return given
+        recipe = next((values for name, values in RECIPES.items() if name == given.get("recipe")), {})
+        return {**recipe, **given}
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:

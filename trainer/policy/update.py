@@ -235,7 +235,7 @@ def gather_tokens(
         return spread(values) if any(np.any(value) for value in values) else None
 
     def known(values: Sequence[NDArray[np.floating] | None]) -> Tensor | None:
-        filled = [np.float32(np.nan) if value is None else value for value in values]
+        filled: list[TokenValues] = [np.nan if value is None else value for value in values]
         return spread(filled) if any(value is not None for value in values) else None
 
     def ints(arrays: Iterable[NDArray[np.integer]]) -> Tensor:

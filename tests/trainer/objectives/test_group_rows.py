@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +44,8 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
     ]  # fmt: skip
     shares: dict[str, float] = {}
     for one in weighted:
-        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + one.rl_weight * one.row.trained_tokens
+        own = float(np.mean(one.rl_weight)) * one.row.trained_tokens
+        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + own
     assert shares == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from sqlalchemy import update
 
@@ -58,7 +59,7 @@ async def test_rows_hold_that_turn_alone_after_one_prompt(world: World) -> None:
     assert len(prompts) == 1
     shares: dict[str, float] = {}
     for one in weigh_groups([whole, shadow], TrainerSettings()):
-        shares[one.row.trajectory_id] = one.rl_weight * one.row.trained_tokens
+        shares[one.row.trajectory_id] = float(np.mean(one.rl_weight)) * one.row.trained_tokens
     assert sorted(shares.values()) == pytest.approx([0.5 / 3.5] * 3 + [1 / 3.5] * 2)
 
 
