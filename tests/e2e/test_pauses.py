@@ -29,7 +29,7 @@ from tests.e2e.test_faults import answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-# A trainer as far as the GPU goes: it takes it as the real one does, says so, and computes until it is ended.
+# A trainer as far as the GPU goes: when told to, it takes it as the real one does, says so, and computes until its end.
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
@@ -49,6 +49,8 @@ async def leave():
 async def main(data):
     settings = RecorderSettings(**json.loads(sys.argv[2]))
     store = await open_store(data, settings, migrate=False)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     async with GpuShare(Project(store, "default"), "sleep", holder_name(), 60).using(enter, leave):
         pass
     await store.close()
@@ -57,7 +59,7 @@ import json
 asyncio.run(main(Path(sys.argv[1])))
 """
 ASK = "Where is order 4821?"
-MOST = 250
+MOST = 900  # a pause begins within a second, and is to find all streams in the middle
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": ASK}], "max_tokens": MOST},
     "/v1/completions": {"prompt": ASK, "max_tokens": MOST},
@@ -76,8 +78,17 @@ class Holder:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def wait_until_in(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Wait until its imports are done: a stream may be shorter than they are."""
         assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def move_in(self) -> None:
+        """Let it take the GPU, and wait until it has."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         assert self.process.stdout.readline() == "in\n"
 
     def release(self) -> None:
@@ -160,11 +171,12 @@ def test_streams_of_every_format_continue_after_a_pause(killable_stack: Stack) -
     plain = {path: said(ask(stack, path, f"plain-{at}")) for at, path in enumerate(BODIES)}
     received = {path: bytearray() for path in BODIES}
     with holding(stack) as holder, ThreadPoolExecutor(len(BODIES) + 2) as threads:
+        holder.wait_until_ready()
         running = {
             path: threads.submit(ask, stack, path, f"paused-{at}", received[path]) for at, path in enumerate(BODIES)
         }
         wait_for("tokens of every stream", lambda: all(len(one) > 1000 for one in received.values()))
-        holder.wait_until_in()
+        holder.move_in()
         in_flight = [path for path, one in running.items() if not one.done()]
         assert in_flight  # otherwise this shows nothing
         assert is_paused(stack)
@@ -190,7 +202,8 @@ def test_a_trainer_killed_in_a_pause_leaves_no_engine_asleep(killable_stack: Sta
     stack = killable_stack
     wait_for("an answer", lambda: answers(stack))
     with holding(stack) as holder:
-        holder.wait_until_in()
+        holder.wait_until_ready()
+        holder.move_in()
         assert is_paused(stack)
         asking = threading.Thread(target=ask, args=(stack, "/v1/chat/completions", "over-a-kill"))
         asking.start()
