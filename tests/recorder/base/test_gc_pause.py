@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from recorder.base.gc_pause import pause_gc, rest_gc
+from tests.names import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +51,26 @@ def test_a_collector_at_rest_collects_seldom_and_as_before_after_an_error() -> N
         import_what_is_missing()
     assert inside[0][0] > 10 * before[0]
     assert (gc.isenabled(), gc.get_threshold()) == (True, before)
+
+
+def test_at_the_end_of_a_program_the_collector_walks_nothing_and_atexit_runs() -> None:
+    """A cycle that the last collection would free tells whether there was one."""
+    program = (
+        "import atexit, gc\n"
+        "from recorder.base.gc_pause import leave_gc\n"
+        "class Cycle:\n"
+        "    def __init__(self): self.me = self\n"
+        "    def __del__(self): print('walked')\n"
+        "atexit.register(print, 'atexit')\n"
+        "def main():\n"
+        "    Cycle()\n"
+        "    {}\n"
+        "main()\n"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program.format(end)], capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout.split()
+        for end in ("gc.get_count()", "leave_gc()")
+    ]
+    assert said == [["atexit", "walked"], ["atexit"]]
