@@ -21,7 +21,7 @@ SECRET: Final = "sk-nobody-else-may-read-this"
 
 _TRAINER: Final = (
     "reward_mean", "reward_std", "groups", "groups_trained", "loss", "kl_engine", "kl_base", "logprob_gap",
-    "logprob_gap_max", "logprob_gap_bound", "fresh_tokens",
+    "logprob_gap_max", "logprob_gap_bound", "fresh_tokens", "copy_gap",
     "ratio_mean", "ratio_max", "clip_fraction", "entropy", "grad_norm", "lr", "rows",
     "rows_per_trajectory", "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation",
     "text_contradictions", "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met",
