@@ -46,7 +46,8 @@ from trainer.policy.losses import LOSSES, SampledTokens
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
-from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.passes import PhaseSeconds
 
 RESULTS = Path(__file__).parent / "results" / "gpu_step.json"
 GIB = 1024**3

@@ -53,6 +53,14 @@ class TrainerSettings(BaseModel):
     threads: int = Field(1, ge=1)
     """CPU threads of the trainer. The default is 1, because two threads beside a busy engine on two cores nearly stall.
     """
+    processes: int = Field(1, ge=1)
+    """Processes that train together on this machine, each on a GPU of its own. Under torchrun its environment decides
+    (docs/gpu.md)."""
+    shard_base: bool = False
+    """With several processes: each holds a share of the base's weights, and gathers a layer while it computes it. For a
+    base that does not fit on one GPU; slower than a whole base in each process."""
+    rank_timeout_s: float = Field(1800.0, gt=0)
+    """How long a process waits for another one. It must be longer than the longest pass."""
     seed: int = 42
     """Random seed of the first LoRA weights, and of everything random after them."""
 

@@ -168,7 +168,7 @@ def _show(made: Plan) -> None:
     whose = "the trainer's own memory" if not chosen.host else "what leaves the card, and the trainer's own memory"
     rows.append((f"machine: {whose}", made.host_bytes, "not on the card"))
     show_table(["", "GiB", ""], [[name, f"{size / figures.GIB:.1f}", note] for name, size, note in rows], right=["GiB"])
-    for title, placement in (("On one card", made.shared), ("On two cards", made.apart)):
+    for title, placement in (("On one card", made.shared), (_apart_title(made), made.apart)):
         if placement is not None:
             echo()
             _show_settings(made, title, placement)
@@ -177,6 +177,11 @@ def _show(made: Plan) -> None:
         echo()
         card = made.machine.card
         echo(f"Training takes {low:.2g} to {high:.2g} s for {SPEED_TOKENS:,} tokens on {card} (estimated).")
+
+
+def _apart_title(made: Plan) -> str:
+    count = made.apart.trainers if made.apart is not None else 1
+    return "On two cards" if count == 1 else f"With a share of the base on each of {count} cards"
 
 
 def _show_settings(made: Plan, title: str, placement: Placement) -> None:

@@ -50,6 +50,7 @@ class Placement:
     """Where engine and trainer run: on one card, or each on its own. `cache`: bytes of the engine's cache.
 
     `host`: bytes of the machine's memory that hold copies of what leaves a shared card; 0 where nothing leaves it.
+    `trainers`: cards of the trainer, of which each holds a share of the base if they are several.
     """
 
     card: Card
@@ -60,11 +61,16 @@ class Placement:
     share: float
     cache: int
     host: int = 0
+    trainers: int = 1
 
     @property
     def where(self) -> str:
         """In words: `one H100 (80 GiB)`."""
-        return f"{'one' if self.is_shared else 'two'} {_cards(self.card, 1 if self.is_shared else 2)}"
+        count = self.trainers + (0 if self.is_shared else 1)
+        return f"{_WORDS.get(count, str(count))} {_cards(self.card, count)}"
+
+
+_WORDS: Final = {1: "one", 2: "two"}
 
 
 def _cards(card: Card, count: int) -> str:
@@ -159,7 +165,8 @@ class Plan:
             host = f" (and {_gib(chosen.host)} of the machine's memory, which has {_gib(self.machine.host_bytes)})"
         copy = f" on a copy in {self.settings.quantize}" if self.settings.quantize else ""
         passes = f"passes of {self.tokens:,} tokens{alone}{copy}"
-        trainer = f"the trainer needs {_gib(chosen.trainer.total)}{host} for {passes}"
+        each = " on each of its cards" if chosen.trainers > 1 else ""
+        trainer = f"the trainer needs {_gib(chosen.trainer.total)}{host}{each} for {passes}"
         both = trainer if self.engine.elsewhere else f"{trainer} and the engine at least {_gib(chosen.engine.least)}"
         verb = "fits" if chosen.fits else "does not fit"
         nearest = "" if chosen.fits else f" {nearest_words(self.nearest)}"
@@ -203,6 +210,8 @@ class Plan:
                 values["engine.gpus"], values["trainer.gpus"] = split_gpus(self.machine.cards)
             if placement.cache < placement.engine.context_cache:
                 values["engine.max_model_len"] = _longest(self.base.profile, placement.cache)
+        if placement.trainers > 1:
+            values |= {"trainer.processes": placement.trainers, "trainer.shard_base": True}
         if self.settings.quantize:
             values["trainer.quantize"] = self.settings.quantize
         values["trainer.token_budget"] = self.tokens
@@ -300,6 +309,8 @@ def make_plan(
     plan = _plan_base(profile, machine, settings, engine, tokens, row_tokens)
     if plan.fits or not search:
         return plan
+    if (among := _share_base(plan)) is not None and among.fits:
+        return among
     return replace(plan, nearest=tuple(_nearest(plan, row_tokens)))
 
 
@@ -337,6 +348,21 @@ def _plan_for(
     if machine.cards > 1:
         apart = place(trainer, served, machine.card, is_shared=False, elsewhere=False, host_bytes=host)
     return Plan(base, settings, engine, machine, trainer.tokens, shared, apart)
+
+
+def _share_base(plan: Plan) -> Plan | None:
+    """The same with a share of the base on each card but the engine's; None: there are too few cards."""
+    elsewhere = plan.engine.elsewhere
+    count = plan.machine.cards - (0 if elsewhere else 1)
+    if count < 2:
+        return None
+    settings = plan.settings.model_copy(update={"processes": count, "shard_base": True})
+    base = replace(plan.base, settings=settings)
+    trainer, host = base.trainer(plan.tokens), plan.machine.host_bytes
+    served = base.engine(trainer.longest, plan.engine, settings.rank)
+    placed = place(trainer, served, plan.machine.card, is_shared=False, elsewhere=elsewhere, host_bytes=host)
+    placed = replace(placed, trainers=count)
+    return replace(plan, base=base, settings=settings, shared=placed if elsewhere else plan.shared, apart=placed)
 
 
 def _on(plan: Plan, machine: Machine, tokens: int) -> Plan:
@@ -401,7 +427,7 @@ def plan_without_quantize(plan: Plan, row_tokens: int | None) -> Plan | None:
 def largest_budget(plan: Plan, least: int) -> int | None:
     """The largest budget below the plan's with which it fits, and which is not below `least`; None: none is."""
     low, high = math.ceil(least / _STEP), (plan.tokens - 1) // _STEP
-    weights = TrainerNeed(least, plan.base.high.weights)
+    weights = TrainerNeed(least, plan.base.high.weights - plan.base.saved_by_shares)
     if not _plan_for(weights, plan.base, plan.machine, plan.settings, plan.engine).fits:
         return None  # no pass is short enough; a measurement of few tokens would take a second to say so
     found = None

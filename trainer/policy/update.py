@@ -24,6 +24,8 @@ from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, kl_to_teacher
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.ranks import rounds
+from trainer.ranks.rounds import DealtPack
 from trainer.settings import TrainerSettings
 
 _ADDED = frozenset({"trained_tokens", "forward_tokens"})
@@ -64,6 +66,15 @@ class StepSums:
     clipped: int = 0
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
+
+    def merge(self, others: Iterable[StepSums]) -> None:
+        """Become the sums of all ranks."""
+        sums = list(others)
+        for name in ("trained_tokens", "forward_tokens", "loss", "ratio", "clipped", "entropy"):
+            setattr(self, name, sum(getattr(one, name) for one in sums))
+        self.ratio_max = max(one.ratio_max for one in sums)
+        measured = [one.kl_base for one in sums if one.kl_base is not None]
+        self.kl_base = sum(measured) if measured else None
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""
@@ -113,6 +124,19 @@ class FreshGaps:
             number, total = self.by_trajectory.get(owner, (0, 0.0))
             self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
 
+    def merge(self, others: Iterable[FreshGaps]) -> None:
+        """Become the gaps of all ranks."""
+        gaps = list(others)
+        self.tokens = sum(one.tokens for one in gaps)
+        self.kl_engine = sum(one.kl_engine for one in gaps)
+        self.gap = sum(one.gap for one in gaps)
+        self.gap_max = max(one.gap_max for one in gaps)
+        merged: dict[str, tuple[int, float]] = {}
+        for owner, (number, total) in (pair for one in gaps for pair in one.by_trajectory.items()):
+            before, earlier = merged.get(owner, (0, 0.0))
+            merged[owner] = before + number, earlier + total
+        self.by_trajectory = merged
+
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""
         metrics = {"fresh_tokens": float(self.tokens)}
@@ -136,11 +160,15 @@ def plan_update(
     """Pack the rows of a step, each cut after its last trained token.
 
     `pass_budget`: tokens of a pack; None: `token_budget`. Rows longer than that come first, the longest one before the
-    others: what does not fit into memory is then found soon.
+    others: what does not fit into memory is then found soon. Several ranks get smaller passes where those fill their
+    rounds better.
     """
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
     budget = pass_budget or settings.token_budget
     packs = make_packs(ids, budget, policy.layout)
+    if (count := policy.ranks.count) > 1:
+        smaller = make_packs(ids, rounds.even_budget(packs, budget, count), policy.layout)
+        packs = min(packs, smaller, key=lambda found: rounds.rounds_cost(found, count))
     return UpdatePlan(rows, sorted(packs, key=lambda one: -len(one) if len(one) > budget else 0))
 
 
@@ -152,40 +180,82 @@ def train_step(
     stopped: Callable[[], bool],
     fresh: FreshGaps | None = None,
 ) -> dict[str, float]:
-    """Make one update and return its metrics.
+    """Make one update and return its metrics. The ranks share the packs; the first one updates the weights.
 
     `fresh`: where the gaps of fresh tokens are added; the metrics contain what it has then. `stopped` is called between
     packs. Raises `StepInterrupted` if it returns true, and `StepFailed` if loss or gradient is not finite; then the
     parameters are unchanged.
     """
-    sums, fresh = StepSums(), FreshGaps() if fresh is None else fresh
+    sums, gaps, ranks = StepSums(), FreshGaps() if fresh is None else fresh, policy.ranks
     optimizer.zero()
-    for one in planned.packs:
-        if stopped():
-            optimizer.zero()
-            raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        with memory.pass_errors(one):
-            _accumulate(policy, one, planned.rows, settings, sums, fresh)
-    return sums.means() | fresh.means() | optimizer.step()
+
+    def accumulate(dealt: DealtPack) -> StepFailed | None:
+        return _accumulate(policy, dealt, planned.rows, settings, sums, gaps)
+
+    try:
+        run_passes(policy, planned.packs, stopped, accumulate)
+    except StepInterrupted:
+        optimizer.zero()
+        raise
+    ranks.sum_gradients(policy.parameters)
+    sums.merge(ranks.gather(sums))
+    gaps.merge(ranks.gather(gaps))
+    updated = ranks.from_first(optimizer.step)
+    ranks.share_weights(policy.parameters)
+    return sums.means() | gaps.means() | updated
+
+
+def run_passes(
+    policy: Policy,
+    packs: Sequence[Pack],
+    stopped: Callable[[], bool],
+    compute: Callable[[DealtPack], StepFailed | None],
+) -> None:
+    """Compute this rank's passes. Before each, and after the last, all ranks agree on a stop or an error of any.
+
+    `compute` returns an error that a finished pass found. Raises it on all ranks, or `StepInterrupted`.
+    """
+    failure: Exception | None = None
+    for dealt in policy.ranks.deal(packs):
+        if failure is None and stopped():
+            failure = StepInterrupted("the step was stopped before its update: its groups are given back")
+        policy.ranks.agree(failure)
+        failure = _run_pass(policy, dealt, compute) if dealt is not None else None
+    policy.ranks.agree(failure)
+
+
+def _run_pass(policy: Policy, dealt: DealtPack, compute: Callable[[DealtPack], StepFailed | None]) -> Exception | None:
+    try:
+        with memory.pass_errors(dealt.pack):
+            failure = compute(dealt)
+    except Exception as e:
+        if policy.ranks.is_sharded:  # the others wait in the middle of this pass, and not for an agreement
+            raise
+        return e
+    policy.end_pass()
+    return failure
 
 
 def measure_parent(
     policy: Policy, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool], fresh: FreshGaps
 ) -> list[WeightedRow]:
-    """Return rows that are trained on only after the weights have changed, with their logprobs at the parent, and add
-    their gaps to `fresh`. Raises `StepInterrupted`.
+    """Return rows that are trained on only after the weights have changed, with their logprobs at the parent as far as
+    this rank computes them, and add their gaps to `fresh`. Raises `StepInterrupted`.
     """
     rows = list(planned.rows)
-    for one in planned.packs:
-        if stopped():
-            raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        with torch.no_grad(), memory.pass_errors(one):
-            tokens = gather_tokens(one, planned.rows, policy.device)
-            logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-        fresh.add(one, planned.rows, tokens, logprobs)
+
+    @torch.no_grad()
+    def measure(dealt: DealtPack) -> None:
+        one = dealt.pack
+        tokens = gather_tokens(one, planned.rows, policy.device)
+        logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         own = torch.split(logprobs, [rows[index].row.trained_tokens for index in one.rows])
         for index, values in zip(one.rows, own, strict=True):
             rows[index] = replace(rows[index], parent=values.cpu().numpy())
+        if dealt.counts:
+            fresh.add(one, planned.rows, tokens, logprobs)
+
+    run_passes(policy, planned.packs, stopped, measure)
     return rows
 
 
@@ -266,22 +336,28 @@ def _units(trained: Sequence[NDArray[np.integer]], ratio_over: Literal["row", "t
 
 def _accumulate(
     policy: Policy,
-    one: Pack,
+    dealt: DealtPack,
     rows: Sequence[WeightedRow],
     settings: TrainerSettings,
     sums: StepSums,
     fresh: FreshGaps,
-) -> None:
+) -> StepFailed | None:
+    """One pass, forward and backward. An error that it finds is returned after both: other ranks wait within them."""
+    one = dealt.pack
     tokens = gather_tokens(one, rows, policy.device, settings.ratio_over)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-    teacher = None if tokens.kl_weights is None else _teacher(policy, one, tokens, settings)
+    teacher = None
+    if any(np.any(weighted.kl_weight) for weighted in rows):  # of any row: all ranks make this pass, or none
+        teacher = _teacher(policy, one, tokens, settings)
     result, losses, divergence = weighted_losses(tokens, logprobs, teacher, settings)
+    loss = losses.sum()
+    torch.autograd.backward(loss if dealt.counts else 0.0 * loss)
+    if not torch.isfinite(loss):
+        return StepFailed(_blame(one, rows, losses.detach()))
+    if not dealt.counts:
+        return None
     if divergence is not None:
         sums.kl_base = (sums.kl_base or 0.0) + float(divergence.sum())
-    loss = losses.sum()
-    if not torch.isfinite(loss):
-        raise StepFailed(_blame(one, rows, losses.detach()))
-    torch.autograd.backward(loss)
     sums.loss += float(loss.detach())
     sums.forward_tokens += len(one)
     sums.trained_tokens += len(tokens)
@@ -290,6 +366,7 @@ def _accumulate(
     sums.clipped += int(result.clipped.sum())
     sums.entropy += float(entropies.sum())
     fresh.add(one, rows, tokens, logprobs)
+    return None
 
 
 def weighted_losses(

@@ -41,6 +41,7 @@ from trainer.errors import (
     AliasBusy,
     BaseMismatch,
     MemoryFull,
+    RankLost,
     RowTooLong,
     StepFailed,
     StepInterrupted,
@@ -51,10 +52,11 @@ from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice, group_rows
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
+from trainer.ranks.group import ONE_RANK
+from trainer.ranks.launch import Launcher, rank_count
 from trainer.settings import TrainerSettings
 from trainer.step import baselines, engine_gap, engine_trial, summary
 from trainer.step.core import (
-    PhaseSeconds,
     StartVersion,
     TorchThread,
     TrainedStep,
@@ -67,6 +69,7 @@ from trainer.step.engine_gap import TokenGaps, gap_bound, quantized_precision, t
 from trainer.step.engine_trial import trial_running
 from trainer.step.gpu_share import GpuShare
 from trainer.step.lease_renewer import LeaseRenewer
+from trainer.step.passes import PhaseSeconds
 from trainer.step.summary import STEP_FAILED, StepReport
 
 log = logging.getLogger(__name__)
@@ -135,6 +138,7 @@ class AliasTrainer:
         self._settings = settings
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
+        self._launcher = Launcher(settings) if rank_count(settings) > 1 else None
         self._resources = AsyncExitStack()
         self._trial = AsyncExitStack()
         self._has_waited = False  # for an answer to the trial, in vain
@@ -197,7 +201,8 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
-            self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
+            ranks = await self._torch.run(self._launcher.join) if self._launcher is not None else ONE_RANK
+            self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders, None, ranks)
         self._target_note = await self._torch.run(explain_target, base, self._settings)
         self._measure_copy()
         self._decode = await asyncio.to_thread(load_decoder, base)
@@ -274,8 +279,10 @@ class AliasTrainer:
         await self.close()
 
     async def close(self) -> None:
-        """Stop a running step between two packs, end the torch thread, release the lease."""
+        """Stop a running step between two packs, end other processes and the torch thread, release the lease."""
         await self._trial.aclose()
+        if self._launcher is not None:
+            await self._torch.run(self._launcher.leave)
         await self._torch.close()
         await self._resources.aclose()
 
@@ -301,7 +308,8 @@ class AliasTrainer:
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if one row alone does not
         fit into memory, `UnsupportedModel` if the engine refuses such adapters, `AliasBusy` if another trainer took the
-        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided.
+        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided, `RankLost` if
+        one of several processes ended: this one must end too, and be started again.
         """
         with self._keeper.keeping(claims):
             try:
@@ -467,6 +475,8 @@ class AliasTrainer:
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
         except BaseException as e:
+            if isinstance(e, RankLost):  # the next process begins with what would have fitted
+                await asyncio.shield(self._remember_pass_budget())
             # After any error, cancellation included, no group may stay claimed and no version incomplete.
             await asyncio.shield(self._give_up(step, attempt, e))
             raise
@@ -634,5 +644,5 @@ def _ledger_rows(attempt: _RunningStep, version: VersionView) -> list[LedgerRow]
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups may fail again; then their retries are limited."""
-    innocent = RecorderError | StepInterrupted | MemoryFull | RowTooLong | VersionNotWritten
+    innocent = RecorderError | StepInterrupted | MemoryFull | RankLost | RowTooLong | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

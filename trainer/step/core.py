@@ -1,9 +1,10 @@
 """The trainer's state in memory: a policy and its optimizer at one version, and the one thread that owns torch.
 
-Owns: loading a version (adapter and checkpoint), computing a step, writing its files, removing folders of versions that
-are no longer needed or were left by a crash, and running all of it on one thread, so that the event loop can renew
-leases and request a stop. Refuses: the store and leases (`trainer.step.alias_trainer`), and the rule of retention
-(`recorder.maintenance.retention`). (Torch's thread pool and settings belong to the thread that first used them.)
+Owns: loading a version (adapter and checkpoint), repeating a step that did not fit, writing its files, removing folders
+of versions that are no longer needed or were left by a crash, and running all of it on one thread, so that the event
+loop can renew leases and request a stop. Refuses: the passes of a step, which all ranks make (`trainer.step.passes`),
+the store and leases (`trainer.step.alias_trainer`), and the rule of retention (`recorder.maintenance.retention`).
+(Torch's thread pool and settings belong to the thread that first used them.)
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import asyncio
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -29,22 +29,22 @@ from recorder.maintenance.retention import known_folders, release_folders
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import alias_slug
 from recorder.store.database import Store
-from trainer.artifacts import adapters, checkpoint, durable_folders, probe
+from trainer.artifacts import adapters, checkpoint, durable_folders
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
+from trainer.errors import AdapterInvalid, MemoryFull, RankLost, RowTooLong, UnsupportedModel, VersionNotWritten
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
-from trainer.memory.start import require_room
 from trainer.policy import memory, update
-from trainer.policy.base_model import ROOM, first_architecture, load_policy, memory_errors, read_config
+from trainer.policy.base_model import ROOM, first_architecture, memory_errors, read_config
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.startup_check import random_state
+from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
-from trainer.step.engine_gap import NF4_BOUND
+from trainer.step.passes import BaseJob, PhaseSeconds, StepJob, StepPasses, open_passes
 from trainer.step.residence import Residence
 
 _STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
@@ -132,37 +132,27 @@ class WrittenStep:
         durable_folders.remove_folder(self.checkpoint)
 
 
-@dataclass(slots=True)
-class PhaseSeconds:
-    """Wall time by phase."""
-
-    by_phase: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time within to a phase."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.by_phase[name] = self.by_phase.get(name, 0.0) + time.perf_counter() - began
-
-
 class TrainerCore:
     """A policy with its optimizer."""
 
     def __init__(
-        self, base: Path, settings: TrainerSettings, folders: TrainerFolders, fits_alone: FitsAlone | None = None
+        self,
+        base: Path,
+        settings: TrainerSettings,
+        folders: TrainerFolders,
+        fits_alone: FitsAlone | None = None,
+        ranks: Ranks = ONE_RANK,
     ) -> None:
         """`fits_alone`: whether a row longer than `token_budget` fits into memory in a pass of its own; None: by
-        `trainer.memory.long_rows`.
+        `trainer.memory.long_rows`. `ranks`: this process is the first of them.
         """
-        torch.set_num_threads(settings.threads)
-        require_room(base, settings)
-        self.policy: Policy = load_policy(base, settings)
+        self._ranks = ranks
+        with ranks.job(BaseJob(settings.base or str(base), settings)):
+            self._passes: StepPasses = open_passes(base, settings, ranks)
+        self.policy: Policy = self._passes.policy
         self._layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
         _require_servable(self.policy, settings, self._layout)
-        self._optimizer = Optimizer(self.policy.parameters, settings)
+        self._optimizer: Optimizer = self._passes.optimizer
         self._residence = Residence(
             self.policy.module, lambda tensor: tensor.to(self.policy.device), self._optimizer.tensors
         )
@@ -174,8 +164,6 @@ class TrainerCore:
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
         self._is_fresh = False  # whether that version's optimizer state was missing
-        # the largest that is accepted of a copy, in nats a token; probes allow for it
-        self._copy_gap = (settings.max_logprob_gap or NF4_BOUND) if settings.quantize else 0.0
 
     def enter_gpu(self) -> None:
         """Move base, LoRA and optimizer state to the device. Raises `MemoryFull`."""
@@ -190,8 +178,8 @@ class TrainerCore:
 
     @property
     def device_name(self) -> str:
-        """The device that trains, with the size of its memory."""
-        return memory.device_name(self.policy.device)
+        """The device that trains, with the size of its memory; how many processes, if several."""
+        return self._ranks.describe(memory.device_name(self.policy.device))
 
     @property
     def pass_budget(self) -> int:
@@ -275,7 +263,8 @@ class TrainerCore:
             self._optimizer.rate = rate
             try:
                 fresh = update.FreshGaps()
-                metrics, contexts = self._compute(rows, stopped, seconds, fresh)
+                with self._ranks.job(StepJob(rows, self.pass_budget)):
+                    metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
                 break
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_out_of_memory(e):
@@ -295,31 +284,6 @@ class TrainerCore:
             self._written = self._write(origin, trained.probe)
         return self._written
 
-    def _compute(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds, fresh: update.FreshGaps
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update."""
-        first, *later = update.split_substeps(rows)
-        given = probe.probe_candidates([one.row for one in rows])
-        with seconds.phase("probe"):
-            before = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        with seconds.phase("train"):
-            later = [
-                update.measure_parent(self.policy, self._plan(part), self._settings, stopped, fresh) for part in later
-            ]
-            done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
-        with seconds.phase("probe"):
-            after = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        return update.merge_substeps(done), probe.choose_contexts(given, after, before, self._copy_gap)
-
-    def _update(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: update.FreshGaps | None = None
-    ) -> dict[str, float]:
-        return update.train_step(self.policy, self._optimizer, self._plan(rows), self._settings, stopped, fresh)
-
-    def _plan(self, rows: Sequence[WeightedRow]) -> update.UpdatePlan:
-        return update.plan_update(self.policy, rows, self._settings, self.pass_budget)
-
     def _lower_pass_budget(self, rows: Sequence[WeightedRow], failure: str, size: tuple[int, int] | None) -> None:
         """Halve the tokens of a pass until the pass that failed is divided, and go back to the step's parent.
 
@@ -332,7 +296,7 @@ class TrainerCore:
         self._optimizer.zero()
         memory.release_memory(device)
         if size is None:
-            packs = [one for part in update.split_substeps(rows) for one in self._plan(part).packs]
+            packs = [one for part in update.split_substeps(rows) for one in self._passes.plan(part).packs]
             size = max((len(one), len(one.rows)) for one in packs)
         tokens, rows_of_pass = size
         is_last = rows_of_pass == 1 and (tokens > self.pass_budget or not self.policy.has_long_rows)
@@ -346,6 +310,11 @@ class TrainerCore:
                 f"a pass of their own if they fit, and are excluded if not. {failure}"
             )
         self.pass_budget = smaller_budget(tokens, self.pass_budget)
+        if self._ranks.is_lost:
+            raise RankLost(
+                f"a pass of {tokens} tokens did not fit into the memory of a process, while the others waited for its "
+                f"share of the base: start the trainer again. A pass then has at most {self.pass_budget} tokens."
+            )
         self.go_to(self._start)
 
     def became(self, version_id: str) -> None:

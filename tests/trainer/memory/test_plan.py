@@ -49,6 +49,25 @@ def needed(profile: ModelProfile, tokens: int) -> tuple[float, float]:
     return made.trainer.total / GIB, made.engine.least / GIB
 
 
+def test_a_base_that_fits_no_card_is_shared_among_several(tmp_path: Path) -> None:
+    """The engine runs elsewhere, so all cards are the trainer's."""
+    values = _QWEN | BASES["small"] | {"num_hidden_layers": 300, "vocab_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    deep, settings = read_base_model(tmp_path, needs_weights=False), TrainerSettings(token_budget=2048)
+    facts = EngineFacts(elsewhere=True)
+    whole = make_plan(deep, Card("large", 1000), settings, facts)
+    card = Card("small", (whole.chosen.trainer.total - whole.base.high.base / 3) / GIB)
+    made = make_plan(deep, card, settings, facts, cards=3)
+    assert made.fits
+    saved = whole.chosen.trainer.held - made.chosen.trainer.held
+    assert 0.6 * whole.base.high.base < saved < whole.base.high.base * 2 / 3
+    found = made.setting_values(made.chosen)
+    assert (found["trainer.processes"], found["trainer.shard_base"]) == (3, True)
+    assert "fits on 3 small" in made.sentence
+    assert "on each of its cards" in made.sentence
+    assert not make_plan(deep, card, settings, facts, search=False).fits
+
+
 def test_the_settings_of_one_card_leave_the_trainer_what_it_needs(tiny: ModelProfile) -> None:
     made = planned(tiny, 12)
     assert made.fits
