@@ -38,7 +38,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
 
 
-class Sharing:
+class SharedGpu:
     """A controlled engine that plays a GPU, and what a trainer does to its lease."""
 
     def __init__(self, world: World, sleep: SleepStandIn) -> None:
@@ -75,7 +75,7 @@ class Sharing:
 @asynccontextmanager
 async def sharing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str = "sleep", **engine_fields: Any
-) -> AsyncIterator[Sharing]:
+) -> AsyncIterator[SharedGpu]:
     """A proxy before an engine that shares its GPU."""
     engine, sleep = ScriptedEngine(), SleepStandIn()
     engine.sleep = sleep
@@ -84,7 +84,7 @@ async def sharing(
     try:
         async with controlled(store, tmp_path, engine, share=share, device="cuda", **engine_fields) as world:
             await until(lambda: up(world))
-            yield Sharing(world, sleep)
+            yield SharedGpu(world, sleep)
     finally:
         await engine.stop()
 
@@ -215,11 +215,11 @@ async def test_the_next_controller_keeps_an_engine_asleep_and_wakes_it_later(
     await engine.start()
     async with controlled(store, tmp_path, engine, share="sleep", device="cuda") as world:
         await until(lambda: up(world))
-        lease = await Sharing(world, sleep).take()
+        lease = await SharedGpu(world, sleep).take()
     sleep.trainer_holds = True
     asked = list(sleep.asked)
     async with controlled(store, tmp_path, engine, share="sleep", device="cuda") as world:
-        gpu = Sharing(world, sleep)
+        gpu = SharedGpu(world, sleep)
         await until(lambda: world.versions.is_asleep(engine.url))
         await world.rounds(3)
         assert sleep.asked == asked  # the trainer is in: the engine is not touched
@@ -308,7 +308,7 @@ async def test_an_engine_without_the_routes_serves_on_and_says_so(
     await engine.start()
     async with controlled(store, tmp_path, engine, share="sleep", device="cuda") as world:
         await until(lambda: up(world))
-        gpu = Sharing(world, SleepStandIn())
+        gpu = SharedGpu(world, SleepStandIn())
         await until(lambda: _says(gpu, "restart it with VLLM_SERVER_DEV_MODE=1"))
         lease = await acquire_lease(gpu.project, GPU, holder_name(), FOR_S)
         assert lease is not None
@@ -325,7 +325,7 @@ async def test_on_a_cpu_only_scheduling_stops(store: Store, tmp_path: Path) -> N
     await engine.start()
     async with controlled(store, tmp_path, engine, share="cache", device="cpu") as world:
         await until(lambda: up(world))
-        gpu = Sharing(world, sleep)
+        gpu = SharedGpu(world, sleep)
         lease = await gpu.take()
         assert sleep.asked == ["/sleep?level=0&mode=keep"]
         await release_lease(store, lease)
@@ -334,7 +334,7 @@ async def test_on_a_cpu_only_scheduling_stops(store: Store, tmp_path: Path) -> N
     await engine.stop()
 
 
-async def _has_refill(gpu: Sharing) -> bool:
+async def _has_refill(gpu: SharedGpu) -> bool:
     return bool(await latest_entries(gpu.project, code=gpu_pauses.REFILLED))
 
 
@@ -343,11 +343,11 @@ async def _has_expired(project: Project) -> bool:
     return found is not None and not found[1]
 
 
-async def _says(gpu: Sharing, text: str) -> bool:
+async def _says(gpu: SharedGpu, text: str) -> bool:
     return text in await gpu.detail()
 
 
-async def _last_row(gpu: Sharing, code: str) -> dict[str, Any]:
+async def _last_row(gpu: SharedGpu, code: str) -> dict[str, Any]:
     [row, *_] = await latest_entries(gpu.project, code=code)
     assert row.detail is not None
     return row.detail
