@@ -19,6 +19,7 @@ from typing import Literal
 from proxy.engine.replica import Replica, ServedModels
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from recorder.registry import replicas
+from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project
 
@@ -54,6 +55,7 @@ class Member:
         self._answered_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
+        self._inherited: frozenset[str] | None = None  # what it was up with under the controller before this one
 
     @property
     def url(self) -> str:
@@ -167,8 +169,26 @@ class Member:
         await self.replica.unload(engine_name)
         await self.look()
 
+    def inherit(self, row: ReplicaView | None) -> None:
+        """Take over its row from another controller. While it was up, it stays so until it is known to be otherwise:
+        a new controller has seen nothing yet, and requests go on.
+        """
+        self.forget_pause()
+        self._reported = None
+        self._inherited = frozenset(row.loaded) if row is not None and row.state in ("up", "asleep") else None
+
+    def _is_as_inherited(self) -> bool:
+        """Whether nothing was seen yet that the inherited row does not say."""
+        if self.state != "starting" or self._inherited is None:
+            self._inherited = None
+            return False
+        served = self.served
+        return served is None or self._inherited <= served.bases.keys() | served.adapters.keys()
+
     async def report(self, project: Project) -> None:
         """Write its row if it changed, or if that is due."""
+        if self._is_as_inherited():
+            return
         base = next(iter(self.served.bases), None) if self.served else None
         detail = self.pause_error or self.detail
         content = (self.state, detail, self.offered, base, self.fingerprint)
@@ -226,12 +246,11 @@ class Fleet:
         """Take charge of the replicas: delete the rows of engines that are no longer configured, and of proxies that
         stopped long ago.
         """
-        urls = {m.url for m in self.members}
+        rows = {row.url: row for row in await replicas.list_replicas(self._project)}
         for member in self.members:
-            member.forget_pause()
-        for row in await replicas.list_replicas(self._project):
-            if row.url not in urls:
-                await replicas.forget_replica(self._project, row.url)
+            member.inherit(rows.pop(member.url, None))
+        for url in rows:
+            await replicas.forget_replica(self._project, url)
         await replicas.forget_gone_proxies(self._project)
 
     async def reconcile(self, keep: Sequence[VersionView]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
+from proxy.versions.fleet import Member
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.queue import leases
@@ -376,6 +378,30 @@ async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
     await leases.acquire_lease(Project(store, "default"), leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: up(world))
+
+
+async def test_a_new_leader_leaves_an_engine_in_service_until_it_has_looked_at_it(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed proxy's engine serves on: it was up, and nothing was seen that says otherwise."""
+    async with controlled(store, tmp_path, engine) as first:
+        await until(lambda: up(first))
+        await first.live()
+        rows = await replicas.list_replicas(Project(store, "default"))
+    told = Told(monkeypatch)
+    seen, look = asyncio.Event(), Member.look
+
+    async def late(member: Member) -> None:
+        await seen.wait()
+        await look(member)
+
+    monkeypatch.setattr(Member, "look", late)
+    async with controlled(store, tmp_path, engine) as second:
+        await second.rounds()
+        assert await replicas.list_replicas(Project(store, "default")) == rows
+        seen.set()
+        await until(lambda: bool(told.rows))
+        assert set(told.states()) == {"up"}
 
 
 async def test_engines_that_are_no_longer_configured_are_forgotten(
