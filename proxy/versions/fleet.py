@@ -55,7 +55,7 @@ class Member:
         self._answered_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
-        self._inherited: frozenset[str] | None = None  # what it was up with under the controller before this one
+        self._inherited: frozenset[str] | None = None  # models in the row of the controller before this one
 
     @property
     def url(self) -> str:
@@ -170,25 +170,22 @@ class Member:
         await self.look()
 
     def inherit(self, row: ReplicaView | None) -> None:
-        """Take over its row from another controller. While it was up, it stays so until it is known to be otherwise:
-        a new controller has seen nothing yet, and requests go on.
+        """Take over its row from another controller. A replica that was up stays up until this controller has seen a
+        reason against it: requests go on meanwhile.
         """
         self.forget_pause()
         self._reported = None
         self._inherited = frozenset(row.loaded) if row is not None and row.state in ("up", "asleep") else None
 
-    def _is_as_inherited(self) -> bool:
-        """Whether nothing was seen yet that the inherited row does not say."""
-        if self.state != "starting" or self._inherited is None:
-            self._inherited = None
-            return False
-        served = self.served
-        return served is None or self._inherited <= served.bases.keys() | served.adapters.keys()
+    def _contradicts(self, inherited: frozenset[str]) -> bool:
+        """Whether it was seen without one of these models."""
+        return self.served is not None and not inherited <= self.served.bases.keys() | self.served.adapters.keys()
 
     async def report(self, project: Project) -> None:
-        """Write its row if it changed, or if that is due."""
-        if self._is_as_inherited():
+        """Write its row if it changed, or if that is due; not while only an inherited row tells whether it is up."""
+        if self._inherited is not None and self.state == "starting" and not self._contradicts(self._inherited):
             return
+        self._inherited = None
         base = next(iter(self.served.bases), None) if self.served else None
         detail = self.pause_error or self.detail
         content = (self.state, detail, self.offered, base, self.fingerprint)

@@ -404,6 +404,40 @@ async def test_a_new_leader_leaves_an_engine_in_service_until_it_has_looked_at_i
         assert set(told.states()) == {"up"}
 
 
+async def test_a_new_leader_offers_nothing_that_an_engine_has_lost(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with controlled(store, tmp_path, engine) as first:
+        await until(lambda: up(first))
+        version = await first.live()
+    engine.adapters.clear()  # it was started anew
+    engine.load_gate.clear()
+    told = Told(monkeypatch)
+    async with controlled(store, tmp_path, engine) as second:
+        await until(lambda: bool(told.rows))
+        assert told.states() == ["starting"]
+        await until(lambda: up(second, 0))
+        engine.load_gate.set()
+        await until(lambda: up(second))
+        assert served(second) == version.name
+
+
+async def test_a_leader_for_the_second_time_writes_what_it_sees_over_another_leaders_row(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    project = Project(store, "default")
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
+        (lease,) = await leases.list_holders(project, leases.CONTROLLER)
+        await leases.release_lease(store, lease)  # another leads for a moment, and cannot reach the engine
+        await replicas.report_replica(project, engine.url, state="down", detail="cannot be reached from there")
+
+        async def is_up() -> bool:
+            return [row.state for row in await replicas.list_replicas(project)] == ["up"]
+
+        await until(is_up)
+
+
 async def test_engines_that_are_no_longer_configured_are_forgotten(
     store: Store, tmp_path: Path, engine: ScriptedEngine
 ) -> None:
