@@ -419,6 +419,10 @@ class JudgeSettings(BaseModel):
             return list(self.rewards)
         return [RewardSettings(kind="ruler")]
 
+    def is_set(self) -> bool:
+        """Whether there is anything to judge by: a model, a part of a reward, or a recipe."""
+        return bool(self.in_force() or self.recipes)
+
     def when_missing(self, reward: RewardSettings) -> Missing:
         """What happens if a part is missing. A penalty or veto is never dropped: unchecked does not count as kept."""
         wanted = reward.missing or self.missing

@@ -80,7 +80,7 @@ def _replies_of(score: StoredScore | None) -> StoredReplies | None:
 
 def check_settings(settings: JudgeSettings) -> None:
     """Raise JudgeMisconfigured if there is no judge, or a part of a recipe's reward cannot be computed."""
-    if not settings.in_force() and not settings.recipes:
+    if not settings.is_set():
         raise JudgeMisconfigured(
             "no judge is set: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
             "HONE_JUDGE__API_KEY or the provider's own variable), or name reward functions in [[judge.rewards]]"

@@ -244,7 +244,7 @@ class HoneUp:
     async def _start_proxy_and_learning(self) -> None:
         await self._start_one(self._proxy())
         async with asyncio.TaskGroup() as group:
-            if self._with_judge:
+            if self._with_judge and self._settings.judge.is_set():  # without one Hone records, and a check reports it
                 group.create_task(self._start_one(self._hone("judge")))
             if self._with_learner:
                 group.create_task(self._start_one(self._learner()))

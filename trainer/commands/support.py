@@ -37,7 +37,10 @@ def wanted_services(
 
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
-    return ServiceRequest(settings.data, settings.project, settings.recorder, url, options, env or {})
+    return ServiceRequest(
+        settings.data, settings.project, settings.recorder, url, options, env or {},
+        judge_is_set=settings.judge.is_set(),
+    )  # fmt: skip
 
 
 def path_option(name: str, text: str) -> Callable[[F], F]:

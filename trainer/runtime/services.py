@@ -68,6 +68,7 @@ class ServiceRequest:
     start_timeout_s: float = 420.0  # an engine may take minutes to load its model
     found_timeout_s: float = 20.0  # for services that run already, or start fast
     judge: bool = True  # whether a judge is needed
+    judge_is_set: bool = True  # whether `hone up` starts one with these settings
 
 
 class CampaignServices:
@@ -105,7 +106,7 @@ class CampaignServices:
 
     async def _start_up(self) -> None:
         there = self._store is not None and await self.judge_runs()
-        self._without_judge = there or not self.wanted.judge
+        self._without_judge = there or not (self.wanted.judge and self.wanted.judge_is_set)
         what = "engine and proxy" if self._without_judge else "engine, proxy and judge"
         self._say(f"starting {what}; their logs are in {self.wanted.data / 'logs'}")
         await self._start("up", "--no-learn", *(["--no-judge"] if self._without_judge else []))

@@ -166,6 +166,21 @@ async def test_up_with_a_judge_leaves_no_run_file_when_it_stops(
         assert run_file(data) is None
 
 
+async def test_up_without_a_judge_in_its_settings_records_and_says_so(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """`hone init` writes such a file where no provider's key is set."""
+    arguments = ("--no-learn", "--engine", engine.url, "--model", "base", "--port", "0", "--json")
+    async with start("up", *arguments, "--data", str(tmp_path / "d")) as process:
+        assert process.stdout is not None
+        lines: list[dict[str, Any]] = []
+        while not lines or lines[-1]["event"] != "ready":
+            lines.append(json.loads(await process.stdout.readline()))
+        told = {line["check"]: line for line in lines if "check" in line}
+        assert "recorded and not judged" in told["judge"]["todo"]
+        assert {line.get("program") for line in lines} == {None, "proxy"}
+
+
 async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
     start: Start, engine: ScriptedEngine, tmp_path: Path
 ) -> None:

@@ -149,6 +149,18 @@ async def test_where_nothing_is_to_be_judged_no_judge_is_started(tmp_path: Path,
 
 
 @pytest.mark.slow
+async def test_where_a_judge_is_needed_and_none_is_set_the_settings_to_give_are_named(
+    tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    asked = wanted(tmp_path, engine, judge_is_set=False)
+    config = tmp_path / "hone.toml"
+    config.write_text(config.read_text().partition("[judge]")[0])
+    async with CampaignServices(asked, lambda text: None) as services:
+        with pytest.raises(ServiceUnavailable, match="no judge is set: set judge"):
+            await services.ready()
+
+
+@pytest.mark.slow
 async def test_when_hone_train_is_killed_what_it_started_ends(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     program = f"""
