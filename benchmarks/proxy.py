@@ -4,7 +4,8 @@ Every wire format, streaming and not, before one static upstream: direct, throug
 through vllm-router (Rust, records nothing), each with one worker. Because other work on a machine changes the figures,
 the four alternate round by round, and medians over the rounds are reported with their spread. "Added" is the difference
 to the bare upstream in the same round, on one connection. Every request asks something else, and Hone's caches are full
-from the beginning, as they are after days. Fails if a call through Hone is missing from the store afterwards.
+from the beginning, as they are after days. Fails if Hone fails a call, or if a call through Hone is missing from the
+store afterwards. A rival's failed calls are counted and shown beside its figures, and are not in its rates.
 
     python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--workers 1] [--no-rivals] [--save]
 
@@ -110,6 +111,11 @@ class Sample:
     single: load.Load  # with one connection
     cpu_s: float  # of `busy`
 
+    @property
+    def failures(self) -> int:
+        """How many calls of both failed."""
+        return self.busy.failures + self.single.failures
+
 
 def cases(served: Sequence[Format], connections: int) -> list[Case]:
     """Return every format that Hone serves, streaming and not; then one stream of 10,000 events."""
@@ -137,8 +143,16 @@ def measure(subject: Subject, case: Case, seconds: float) -> Sample | None:
     single = load.drive(subject.port, case.path, case.body, 1, seconds / 2)
     for one in (busy, single):
         if one.failures:
-            raise RuntimeError(f"{subject.name} failed {one.failures} calls of {case.name}: {one.first_failure}")
+            _report_failures(subject, case, one)
     return Sample(busy, single, cpu_s)
+
+
+def _report_failures(subject: Subject, case: Case, found: load.Load) -> None:
+    """Print a rival's failed calls. Raises RuntimeError if they are the upstream's or Hone's, or if all failed."""
+    text = f"{subject.name} failed {found.failures} of {found.requests} calls of {case.name}: {found.first_failure}"
+    if subject.name in (ALONE, HONE) or found.failures == found.requests:
+        raise RuntimeError(text)
+    print(text, flush=True)
 
 
 Samples = dict[tuple[str, str], list[Sample | None]]  # (case, subject) → one sample per round
@@ -169,12 +183,13 @@ def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
 def figures(own: Sequence[Sample], alone: Sequence[Sample]) -> dict[str, Any]:
     """Return the figures of one subject and case over the rounds."""
     row: dict[str, Any] = {
-        "requests_per_s": spread([s.busy.requests / s.busy.seconds for s in own], 0),
+        "requests_per_s": spread([(s.busy.requests - s.busy.failures) / s.busy.seconds for s in own], 0),
         "p50_ms": spread([s.busy.p50_ms for s in own]),
         "p99_ms": spread([s.busy.p99_ms for s in own]),
         "added_p50_ms": spread([s.single.p50_ms - a.single.p50_ms for s, a in zip(own, alone, strict=True)]),
         "added_p99_ms": spread([s.single.p99_ms - a.single.p99_ms for s, a in zip(own, alone, strict=True)]),
         "cpu_us_per_request": spread([1e6 * s.cpu_s / s.busy.requests for s in own], 0),
+        "failed_calls": sum(s.failures for s in own),
     }
     if own[0].single.first_p50_ms is not None:
         firsts = [(s.single.first_p50_ms or 0.0, a.single.first_p50_ms or 0.0) for s, a in zip(own, alone, strict=True)]
@@ -227,6 +242,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         cells = [f"{row[key]['median']:g}" if key in row else "" for key in COLUMNS.values()]
         rate = row["requests_per_s"]
         between = f"   {rate['least']:g} to {rate['most']:g}"
+        between += f", {row['failed_calls']} calls failed" if row["failed_calls"] else ""
         print(f"{row['case']:<24}{row['subject']:<16}" + "".join(f"{cell:>12}" for cell in cells) + between)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from benchmarks import proxy
+from benchmarks import load, proxy
 from benchmarks.formats import formats, upstream_answers
 from proxy.dialects import DIALECTS
 
@@ -23,6 +23,32 @@ def test_every_format_that_is_served_has_a_request_of_its_own() -> None:
 
 def test_the_spread_is_the_median_and_what_it_lies_between() -> None:
     assert proxy.spread([3.0, 1.0, 2.0]) == {"median": 2.0, "least": 1.0, "most": 3.0}
+
+
+def load_of(requests: int, failures: int) -> load.Load:
+    return load.Load(requests, 0, 2.0, 1.0, 2.0, None, failures, "HTTP/1.1 500" if failures else "")
+
+
+def test_a_rivals_failed_calls_are_counted_and_are_not_in_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    case = proxy.Case("chat", "/v1/chat/completions", b"{}", 4)
+    alone = proxy.Sample(load_of(400, 0), load_of(200, 0), 1.0)
+    rival = proxy.Sample(load_of(100, 3), load_of(50, 1), 1.0)
+    rows = proxy.table({(case.name, proxy.ALONE): [alone], (case.name, "LiteLLM proxy"): [rival]})
+    assert [row["failed_calls"] for row in rows] == [0, 4]
+    assert rows[1]["requests_per_s"]["median"] == round((100 - 3) / 2.0)
+    proxy.show(rows)
+    assert "4 calls failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "requests"), [(proxy.HONE, 100), (proxy.ALONE, 100), ("LiteLLM proxy", 3)])
+def test_a_failed_call_of_hone_or_all_of_a_rivals_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, name: str, requests: int
+) -> None:
+    answers = iter([load_of(1, 0), load_of(requests, 3), load_of(requests, 0)])
+    monkeypatch.setattr(load, "drive", lambda *_: next(answers))
+    case = proxy.Case("chat", "/v1/chat/completions", b"{}", 4)
+    with pytest.raises(RuntimeError, match=f"{name} failed 3 of {requests} calls of chat: HTTP/1.1 500"):
+        proxy.measure(proxy.Subject(name, 1, []), case, 2.0)
 
 
 @pytest.mark.slow

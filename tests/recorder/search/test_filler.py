@@ -48,13 +48,17 @@ async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk:
     async def held() -> list[str]:
         return [lease.owner for lease in await leases.list_holders(Project(store, PROJECT), LEASE)]
 
+    async def is_second() -> bool:
+        return await held() == ["second"]
+
     async with first.running():
         await until(held)
         async with second.running():
             await talk.call([user("the first order")], "yes")
             await until(lambda: index.saying("first order"))
             assert await held() == ["first"]
-            first._stop.set()
+            first._stop.set()  # it may index once more before it releases the lease
+            await until(is_second)
             await talk.call([user("the second order")], "yes")
             await until(lambda: index.saying("second order"))
             assert await held() == ["second"]
