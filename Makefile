@@ -69,8 +69,9 @@ suite-agents:
 suite-browser:
 	$(BIN)/pytest $(BROWSER)
 
+# tests/recorder/models has no store, and imports transformers.
 suite-postgres:
-	$(BIN)/pytest $(PARALLEL) --hypothesis-profile statements --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
+	$(BIN)/pytest $(PARALLEL) --hypothesis-profile statements --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py --ignore tests/recorder/models tests/recorder
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)

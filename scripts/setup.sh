@@ -80,7 +80,8 @@ make_environment() {
     pip install --upgrade pip
 }
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check "$@"; }
-install() { pip install --progress-bar off "$@"; }
+# pip would compile all modules on one core, which takes longer than the rest; `compile_modules` does it on all cores.
+install() { pip install --progress-bar off --no-compile "$@"; }
 run "environment and pip" make_environment
 
 # If pip finds the CPU build in its own index (a mirror, a wheel folder), no further index is needed.
@@ -99,7 +100,12 @@ run "Hone and what it needs" install --constraint constraints.txt "${extra[@]}" 
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -W ignore -c 'import torchvision' >/dev/null 2>&1; then
     pip uninstall --quiet --yes torchvision torchaudio torchcodec
 fi
-# An editable install compiles nothing: without this the first commands take seconds longer.
-run "bytecode" "$VENV/bin/python" -m compileall -q proxy recorder judge trainer examples
+# Without bytecode the first commands take seconds longer, and under `-W error` a module may not even be imported: the
+# compiler warns. What does not compile is imported by nobody, such as the Python 2 files of some packages.
+compile_modules() {
+    "$VENV/bin/python" -m compileall -q -j 0 proxy recorder judge trainer examples
+    "$VENV/bin/python" -W ignore -m compileall -qq -j 0 "$VENV"/lib/python*/site-packages || true
+}
+run "bytecode" compile_modules
 fingerprint >"$stamp"
 echo "== set up in $SECONDS s: $("$VENV/bin/python" --version), ${torch[*]:-without torch}"

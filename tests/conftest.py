@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from recorder.llm import rate_limiter
+from tests.certificates import share_certificates
 from tests.postgres import Postgres
 from tests.stores import PostgresStores, SqliteStores, Stores
 
@@ -24,6 +25,7 @@ settings.register_profile("lean", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("statements", deadline=None, max_examples=10)
 settings.load_profile("hone")
+share_certificates()
 # A shell that starts the tests in its background lets them ignore Ctrl-C, and with them each program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -323,6 +323,18 @@ def test_what_only_reads_settings_starts_light(arguments: list[str], tmp_path: P
     assert _last_line(code, tmp_path) == "[]"
 
 
+def test_hone_up_loads_no_package_that_other_programs_need(tmp_path: Path) -> None:
+    """Its proxy imports aiohttp and Litestar; the MCP SDK is for users of MCP servers."""
+    needed = {"sqlalchemy"}
+    code = f"import sys, proxy.supervision.up; print([m for m in {SLOW_TO_START!r} if m in sys.modules])"
+    assert _last_line(code, tmp_path) == str([m for m in SLOW_TO_START if m in needed])
+
+
+def test_a_command_whose_workers_serve_loads_no_app(tmp_path: Path) -> None:
+    code = "import sys, proxy.supervision.workers; print('proxy.supervision.app' in sys.modules)"
+    assert _last_line(code, tmp_path) == "False"
+
+
 def _last_line(code: str, folder: Path) -> str:
     """What a new process that runs this code in a folder prints last."""
     command = [sys.executable, "-P", "-c", code]

@@ -89,17 +89,19 @@ def serve(
     context.override("proxy.mcp_prefix", mcp_prefix)
     loaded = context.loaded()
     _log_to_terminal()
+    identity = (worker, meet) if worker is not None and meet is not None else None
+    if identity is None and loaded.settings.proxy.workers > 1:
+        from proxy.supervision.workers import WorkerSupervisor  # imports no server: the workers do
+
+        asyncio.run(WorkerSupervisor(loaded.settings, config=loaded.file, flags=context.overrides).run())
+        return
     with pause_gc():
         import uvloop
 
         from proxy.supervision.serve import WorkerIdentity, run
 
-    if worker is not None and meet is not None:
-        uvloop.run(run(loaded.settings, WorkerIdentity(worker, meet), origin=loaded.origin))
-    elif loaded.settings.proxy.workers > 1:
-        from proxy.supervision.workers import WorkerSupervisor
-
-        asyncio.run(WorkerSupervisor(loaded.settings, config=loaded.file, flags=context.overrides).run())
+    if identity is not None:
+        uvloop.run(run(loaded.settings, WorkerIdentity(*identity), origin=loaded.origin))
     else:
         uvloop.run(run(loaded.settings, origin=loaded.origin))
 

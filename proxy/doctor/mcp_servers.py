@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.errors import UpstreamDown
-from proxy.mcp_gateway.servers.handshake import greet_server
 from proxy.settings.mcp import McpServerSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.base.urls import mask_parameters
@@ -27,6 +26,9 @@ async def check_mcp_servers(servers: Mapping[str, McpServerSettings], *, offline
 
 
 async def _check(name: str, server: McpServerSettings) -> Finding:
+    # Here: the SDK takes more than half a CPU second to import, and `hone up` checks no server where none is set.
+    from proxy.mcp_gateway.servers.handshake import greet_server
+
     where = mask_parameters(server.url) if server.url is not None else f"`{server.command}`"
     try:
         async with asyncio.timeout(LIMIT_S):

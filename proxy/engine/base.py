@@ -11,6 +11,7 @@ from typing import Final
 
 from proxy.engine.device import detect_device
 from proxy.errors import ConfigError
+from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.models.base_model import read_base_model
 from recorder.models.context import context_length
@@ -60,6 +61,16 @@ def require_base(engine: EngineSettings) -> None:
     """Raise ConfigError if `refuse_base` has a refusal."""
     if (refusal := refuse_base(engine)) is not None:
         raise ConfigError(f"{refusal.found} {refusal.todo}")
+
+
+def require_models(settings: HoneSettings) -> None:
+    """Raise ConfigError if no model is configured, or the base is none."""
+    require_base(settings.engine)
+    if not settings.declared_aliases() and not settings.proxy.models:
+        raise ConfigError(
+            "no model is named: give `--model NAME` (its name at the engine), an alias [aliases.NAME] in hone.toml, "
+            "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
+        )
 
 
 def _refuse_mixture(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:

@@ -1,7 +1,7 @@
-"""`hone serve`: one proxy process, with its socket, its HTTP server, its signals and its parts.
+"""`hone serve`: one proxy process, with its HTTP server, its signals and its parts.
 
-Owns: listening, an orderly stop, and the order in which the parts of a serving process open and close. Refuses: routes
-(`proxy.supervision.app`), and several processes (`proxy.supervision.workers`).
+Owns: an orderly stop, and the order in which the parts of a serving process open and close. Refuses: the socket
+(`proxy.supervision.sockets`), routes (`proxy.supervision.app`), and several processes (`proxy.supervision.workers`).
 
 The server is uvicorn: it reports a client's disconnect to a handler at any time, streaming or not, it waits for slow
 readers, and it serves raw ASGI on httptools and uvloop. granian measured the same (benchmarks/upstream.py).
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import signal
@@ -28,10 +27,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.api.status import Setting
-from proxy.engine.base import require_base
+from proxy.engine.base import require_models
 from proxy.engine.command import engine_key, url_host
 from proxy.engine.parsers import engine_parsers
-from proxy.errors import ConfigError, PortInUse
 from proxy.http.asgi import App
 from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
 from proxy.settings.display import describe_leaves, display_value
@@ -41,6 +39,7 @@ from proxy.supervision import draining
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
 from proxy.supervision.first_request import describe_ready, local_url
+from proxy.supervision.sockets import listen
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
@@ -54,49 +53,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import share_adapters
 from recorder.store.database import Project
 
-BACKLOG = 2048
 SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
-
-
-def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket; port 0 selects a free one. Raises PortInUse, or ConfigError for an unusable address.
-
-    `shared`: with other processes of this user (SO_REUSEPORT); the kernel distributes the connections.
-    """
-    sock = bind(host, port, shared=shared)
-    with _translate_errors(sock, host, port):
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    return sock
-
-
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket that does not listen yet. Raises as `listen`."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, proto)
-    except OSError as e:
-        raise ConfigError(f"cannot listen on {host!r}: {e}. Set `host` in [proxy].") from e
-    with _translate_errors(sock, host, port):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(address)
-    return sock
-
-
-@contextlib.contextmanager
-def _translate_errors(sock: socket.socket, host: str, port: int) -> Iterator[None]:
-    """After an OSError, close the socket and raise PortInUse or ConfigError."""
-    try:
-        yield
-    except OSError as e:
-        sock.close()
-        if e.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"port {port} on {host} is in use by another program: stop it, or choose another port with --port."
-            ) from e
-        raise ConfigError(f"cannot listen on {host}:{port}: {e}. Set `host` and `port` in [proxy].") from e
 
 
 async def serve(
@@ -217,16 +174,6 @@ class WorkerIdentity:
 
     number: int
     folder: Path
-
-
-def require_models(settings: HoneSettings) -> None:
-    """Raise ConfigError if no model is configured, or the base is none."""
-    require_base(settings.engine)
-    if not settings.declared_aliases() and not settings.proxy.models:
-        raise ConfigError(
-            "no model is named: give `--model NAME` (its name at the engine), an alias [aliases.NAME] in hone.toml, "
-            "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
-        )
 
 
 def settings_view(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.doctor.checkup import hone_argv
+from proxy.engine.base import require_models
 from proxy.engine.command import engine_key, url_host
 from proxy.errors import ConfigError, StartError
 from proxy.settings.display import as_environment
 from proxy.settings.hone import HoneSettings
 from proxy.supervision.draining import CANCEL_S, END_S
-from proxy.supervision.serve import bind, listen, require_models
+from proxy.supervision.sockets import bind, listen
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor
 from proxy.worker_ipc.peers import WorkerPeers
 from recorder.processes.signals import call_on_stop

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from proxy.settings.sections import ProxySettings
 from proxy.supervision.app import AppParts, create_app
-from proxy.supervision.serve import listen, serve
+from proxy.supervision.serve import serve
+from proxy.supervision.sockets import listen
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import ensure_alias

@@ -15,7 +15,8 @@ import httpx
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.supervision.app import AppParts, HoneApp, create_app
-from proxy.supervision.serve import SecondListener, listen, serve
+from proxy.supervision.serve import SecondListener, serve
+from proxy.supervision.sockets import listen
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
 from proxy.worker_ipc.worker_socket import WorkerSocket

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
@@ -46,8 +46,16 @@ def _read_of(fn: Any, signature_namespace: dict[str, Any]) -> Any:
 def _made_of(
     dependency_name_set: set[str], fn: Any, parsed_signature: object, type_decoders: Any, data_dto: Any = None
 ) -> Any:
-    place = None if type_decoders or data_dto else _place(fn)
-    return place and (place, frozenset(dependency_name_set))
+    place = None if data_dto else _place(fn)
+    return place and (place, frozenset(dependency_name_set), *map(_decoder, type_decoders))
+
+
+def _decoder(pair: tuple[Any, Any]) -> Any:
+    """What a decoder is, whichever app it was made for: a plugin makes each app a `partial` of the same function."""
+    is_its_type, decode = pair
+    if isinstance(decode, partial):
+        return (is_its_type, decode.func, decode.args, *decode.keywords.items())
+    return (is_its_type, decode)
 
 
 def _place(fn: Any) -> Any:

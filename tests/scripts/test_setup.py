@@ -23,9 +23,11 @@ case "$*" in
     *"pip "*"index-url"*) echo "from the other index" >>calls; exit 0 ;;
     *"pip "*--no-deps*) echo "ERROR: no torch here" && exit "${{NO_TORCH:-0}}" ;;
     *"pip "*--editable*)
+        echo "$*" >>installed
         echo "Collecting hone (from x)"; printf '  Downloading hone-1.whl \\033[31m(9 MB)\\n'; echo x >installing
         exec {sys.executable} -c "import time; time.sleep(${{PIP_S:-2.3}}); exit(${{BROKEN:-0}})" ;;
     *"pip "*) exit 0 ;;
+    *compileall*) echo "$*" >>compiled ;;
     *torch*) exit 1 ;;
 esac
 """
@@ -64,6 +66,15 @@ def test_it_says_each_step_and_how_long_it_takes(root: Path) -> None:
     assert re.match(r"== set up in \d+ s: Python 3.99.0, torch==", lines[-1])
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
     assert setup(root).stdout == ""  # it is up to date
+
+
+def test_all_cores_compile_what_was_installed(root: Path) -> None:
+    assert setup(root, PIP_S="0").returncode == 0
+    assert " --no-compile " in (root / "installed").read_text()
+    ours, packages = (root / "compiled").read_text().splitlines()
+    assert ours.endswith(" -j 0 proxy recorder judge trainer examples")
+    assert packages.endswith("/site-packages")
+    assert " -j 0 " in packages
 
 
 def test_without_a_terminal_and_in_ci_lines_are_rare(root: Path) -> None:

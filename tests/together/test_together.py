@@ -28,7 +28,7 @@ from sqlalchemy import func, select
 from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from proxy.supervision.serve import listen
+from proxy.supervision.sockets import listen
 from recorder.maintenance.integrity.invariants import check_store
 from recorder.queue import leases
 from recorder.queue.claims import GroupClaim

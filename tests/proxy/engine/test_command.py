@@ -13,12 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from proxy.engine import cpu_server
-from proxy.engine.base import base_folder
+from proxy.engine.base import base_folder, require_models
 from proxy.engine.command import dtype_of, engine_command, engine_key, engine_urls, require_free, served_fingerprint
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
-from proxy.supervision.serve import require_models
 from recorder.registry.fingerprint import base_fingerprint
 from tests.recorder.models.model_folders import write_config, write_model
 

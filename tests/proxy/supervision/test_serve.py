@@ -19,7 +19,8 @@ from sqlalchemy import select
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings
 from proxy.supervision import serve
-from proxy.supervision.serve import listen, proxy_url
+from proxy.supervision.serve import proxy_url
+from proxy.supervision.sockets import listen
 from recorder.queue import leases
 from recorder.queue.leases import PROXY
 from recorder.registry.replicas import list_live_proxies

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import func, select
 
 from proxy.errors import ConfigError, PortInUse
-from proxy.supervision.serve import bind, listen
+from proxy.supervision.sockets import bind, listen
 from proxy.supervision.workers import reserve_port
 from recorder.queue import leases
 from recorder.queue.leases import PROXY
