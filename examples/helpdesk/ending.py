@@ -225,6 +225,7 @@ def _show_places(ending: Ending, data: Path, summary: Path, files: DemoFiles, co
     for what, path in places:
         console.print(f"{what:>28}  {path}", soft_wrap=True)
     console.print(
-        "\nYour own agent: write a hone.toml with your model, start `hone up`, and set the agent's base URL. Hone\n"
-        "then records, judges and trains on its trajectories like these. docs/start.md shows how."
+        "\nYour own agent: write a hone.toml with your model, start `hone up`, and set the agent's base URL. "
+        "Hone then records, judges and trains on its trajectories like these. docs/start.md shows how.",
+        soft_wrap=not console.is_terminal,
     )
