@@ -2,24 +2,32 @@
 
     python -m scripts.gpu            (`make gpu`)
 
-Owns: running them and the report. Refuses: the tests (marked `gpu`), and measuring speed (`benchmarks/gpu_step.py`).
-Exit status 1 without a GPU: then no test ran.
+The engines of these tests are those of this environment, and again of the newest vLLM, in an environment of its own in
+build/newest-vllm.
+
+Owns: that environment, running the tests and the report. Refuses: the tests (marked `gpu`), and measuring speed
+(`benchmarks/gpu_step.py`). Exit status 1 without a GPU: then no test ran.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
 import torch
 
 from scripts.junit_report import CaseResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
+NEWEST_VLLM: Final = ROOT / "build" / "newest-vllm"
+_PACKAGES: Final = ("vllm", "transformers", "peft")
 
 
 def device() -> str | None:
@@ -28,13 +36,33 @@ def device() -> str | None:
         return None
     properties = torch.cuda.get_device_properties(0)
     memory = f"{properties.total_memory / 2**30:.0f} GiB"
-    return f"{properties.name}, {memory}, torch {torch.__version__} (CUDA {torch.version.cuda})"
+    packages = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+    return f"{properties.name}, {memory}, torch {torch.__version__} (CUDA {torch.version.cuda}), {packages}"
 
 
-def run(report: Path) -> int:
-    """Run the marked tests, with their own output; return pytest's exit status."""
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+def newest_vllm() -> dict[str, str]:
+    """Install the newest vLLM in its own environment; the variable that names its Python. None if pip fails."""
+    python = NEWEST_VLLM / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", NEWEST_VLLM], check=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--upgrade", "vllm"]
+    if subprocess.run(command, check=False).returncode != 0:
+        sys.stdout.write("The newest vLLM could not be installed: the tests run with this environment's alone.\n")
+        return {}
+    return {"HONE_NEWEST_VLLM": str(python)}
+
+
+def run(report: Path, variables: Mapping[str, str]) -> int:
+    """Run the marked tests with these environment variables and their own output; return pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", f"--junitxml={report}", "tests"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False).returncode
 
 
 def format_report(results: Iterable[CaseResult], on: str) -> str:
@@ -54,7 +82,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        status = run(report)
+        status = run(report, newest_vllm())
         if report.exists():
             sys.stdout.write(format_report(read(report), on) + "\n")
     return status

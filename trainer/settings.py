@@ -48,8 +48,8 @@ class TrainerSettings(BaseModel):
     """Compute on a copy of the base whose linear layers have 4 bits a weight (docs/gpu.md). The engine serves the base
     itself, with the adapters that are trained on the copy. It needs the extra `nf4`."""
     max_model_len: int | None = Field(None, gt=0)
-    """Most tokens of prompt and answer together, as the engine has them. Positions of the type longrope depend on it.
-    Default: `engine.max_model_len`, or `--max-model-len` of `engine.args`."""
+    """Most tokens of prompt and answer together, as the engine has them. Positions of the type longrope and Llama 4's
+    scale of late queries depend on it. Default: `engine.max_model_len`, or `--max-model-len` of `engine.args`."""
     threads: int = Field(1, ge=1)
     """CPU threads of the trainer. The default is 1, because two threads beside a busy engine on two cores nearly stall.
     """

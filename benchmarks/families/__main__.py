@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.families import engine_half, results, trainer_half
+from benchmarks.families import engine_half, results, torchvision_folder, trainer_half
 from benchmarks.families.catalog import FAMILIES, Family, find_family, write_model
-from benchmarks.families.engine_half import EngineFigures
+from benchmarks.families.engine_half import EngineFigures, EngineWay
 from benchmarks.families.results import FamilyResult
 
 
@@ -35,14 +35,22 @@ def measure(family: Family, folder: Path, *, with_engine: bool) -> FamilyResult:
         return FamilyResult(trained.figures)
     found = EngineFigures(refusal="no adapter is published")
     if trained.adapter is not None:
-        dtype = "bfloat16" if family.quantization else "float32"  # vLLM serves no quantised weights in float32
-        found = engine_half.serve_adapter(base, trained.adapter, trained.probe, folder / "engine.log", dtype)
-    if found.refusal is not None and not family.whole:
+        # vLLM serves no quantised weights in float32
+        way = EngineWay("bfloat16" if family.quantization else family.dtype, *_way_to_media(family))
+        found = engine_half.serve_adapter(base, trained.adapter, trained.probe, folder / "engine.log", way)
+    if found.refusal is not None:
         merged = trainer_half.write_merged(trained.policy, base, folder / "merged")
-        gap = engine_half.serve_merged(merged, trained.probe, folder / "merged.log")
+        way = EngineWay(family.dtype, *_way_to_media(family))
+        gap = engine_half.serve_merged(merged, trained.probe, folder / "merged.log", way)
         served = {"merged_gap": gap} if isinstance(gap, float) else {"merged_refusal": gap}
         found = replace(found, **served)
     return FamilyResult(trained.figures, found)
+
+
+def _way_to_media(family: Family) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Arguments and environment of an engine: of a model that reads images the text alone is asked for."""
+    arguments = ("--language-model-only",) if family.whole else ()
+    return arguments, torchvision_folder.engine_environment() if family.imports_torchvision else {}
 
 
 def main() -> None:
@@ -54,18 +62,19 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     chosen: list[Family] = given.only or list(FAMILIES)
-    found = {name: one for name, one in results.read_results().items() if not given.json}
+    found: dict[str, FamilyResult] = {}
     for index, family in enumerate(chosen):
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="families-") as folder:
             one = measure(family, Path(folder), with_engine=not given.trainer)
-        if given.trainer and family.name in found:
-            one = replace(one, engine=found[family.name].engine)
+        before = {} if given.json else results.read_results()
+        if given.trainer and family.name in before:
+            one = replace(one, engine=before[family.name].engine)
         found[family.name] = one
         seconds = time.monotonic() - started
         print(f"{index + 1}/{len(chosen)} {family.name}: {_outcome(one)} ({seconds:.0f} s)", file=sys.stderr)
-        if not given.json:  # after each: a run may be stopped
-            _write(found)
+        if not given.json:  # after each, and beside what is there: a run may be stopped, and another write too
+            _write({**before, family.name: one})
     if given.json:
         sys.stdout.write(results.as_json(found))
 

@@ -1,12 +1,13 @@
 """The families, as tiny random models that transformers makes from each family's own configuration.
 
 Owns: their names and shapes, and writing one into a folder with a byte-level tokenizer. Refuses: what is done with
-them. Windows and chunks are 32 tokens, so that rows of a few dozen tokens are longer. Heads have 32 dimensions: vLLM's
-CPU build serves no smaller ones.
+them. Windows are 32 tokens, so that rows of a few dozen tokens are longer, and chunks 128, a block of the cache of
+vLLM's CPU build. Heads have 32 dimensions: that build serves no smaller ones.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,9 @@ from benchmarks.families.variants import around, quantize_model
 from examples.making.tokenizer import make_tokenizer
 
 VOCABULARY: Final = 320
+CONTEXT: Final = 256  # tokens, of the engines
 WINDOW: Final = 32  # tokens
+_CHUNK: Final = 128  # tokens
 _SEED: Final = 7
 _TEXT: Final = (
     "Every family of models is made small here, with random weights, so that a minute is enough to load it, train it "
@@ -32,8 +35,8 @@ _SHAPE: Final[Mapping[str, Any]] = {
     "initializer_range": 0.1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _HYBRID: Final[Mapping[str, Any]] = {
-    "num_hidden_layers": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
+    "num_hidden_layers": 4, "linear_num_key_heads": 1, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 128, "linear_value_head_dim": 128,  # 32 is too small for vLLM's CPU build
     "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
 }  # fmt: skip
 _EXPERTS: Final[Mapping[str, Any]] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -55,7 +58,8 @@ class Family:
     """One family: its name in the table, transformers' configuration class, and what differs from `_SHAPE`.
 
     `without`: fields of `_SHAPE` that the class computes itself. `is_moe`: whether it has routed experts. `whole`: the
-    configuration class of a model that reads images, whose text part this is. `quantization`: of its weights.
+    configuration class of a model that reads images, whose text part this is. `quantization`: of its weights. `dtype`:
+    of the engine's figures. `generation`: fields of generation_config.json.
     """
 
     name: str
@@ -65,11 +69,18 @@ class Family:
     is_moe: bool = False
     whole: str = ""
     quantization: str = ""
+    dtype: str = "float32"
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def slug(self) -> str:
         """The name in file names and on the command line."""
         return "".join(one if one.isalnum() or one == "." else "-" for one in self.name.lower()).strip("-")
+
+    @property
+    def imports_torchvision(self) -> bool:
+        """Whether vLLM's class for it does so: those for images, and for all of Qwen3.5."""
+        return bool(self.whole) or self.config.startswith("Qwen3_5")
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -86,20 +97,25 @@ _TEXT_FAMILIES: Final = (
     Family("Qwen2.5", "Qwen2Config", _TWO_HEADS, ("head_dim",)),
     Family("Qwen3", "Qwen3Config"),
     Family("Qwen3-MoE", "Qwen3MoeConfig", _EXPERTS, is_moe=True),
-    Family("Qwen3.5", "Qwen3_5TextConfig", _HYBRID),
-    Family("Qwen3.5-MoE", "Qwen3_5MoeTextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True),
-    Family("Qwen3-Next", "Qwen3NextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True),
+    # vLLM computes gated delta nets on a CPU in bfloat16 alone
+    Family("Qwen3.5", "Qwen3_5TextConfig", _HYBRID, dtype="bfloat16"),
+    Family("Qwen3.5-MoE", "Qwen3_5MoeTextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True, dtype="bfloat16"),
+    Family("Qwen3-Next", "Qwen3NextConfig", {**_HYBRID, **_SHARED_EXPERT}, is_moe=True, dtype="bfloat16"),
     Family("Llama 3", "LlamaConfig", {"rope_parameters": {
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
     }}),
     Family("Llama 4 (text)", "Llama4TextConfig", {
-        **_LOCAL, "num_experts_per_tok": 1, "intermediate_size_mlp": 128, "attention_chunk_size": WINDOW,
+        **_LOCAL, "num_experts_per_tok": 1, "intermediate_size_mlp": 128, "attention_chunk_size": _CHUNK,
         "layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0],
         "interleave_moe_layer_step": 1, "floor_scale": 64,
-    }, is_moe=True),
+    }, is_moe=True, generation={"attn_temperature_tuning": True}),
     Family("Mistral", "MistralConfig", {"sliding_window": None}),
     Family("Mistral with a window", "MistralConfig", {"sliding_window": WINDOW}),
+    Family("Ministral 3", "Ministral3Config", {"sliding_window": None, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": CONTEXT, "llama_4_scaling_beta": 0.1,
+    }}),
     Family("Mixtral", "MixtralConfig", {**_LOCAL, "sliding_window": None}, is_moe=True),
     Family("Gemma 2", "Gemma2Config", {**_WINDOWED, "query_pre_attn_scalar": 32}),
     Family("Gemma 3", "Gemma3TextConfig", {**_WINDOWED, "query_pre_attn_scalar": 32}),
@@ -117,7 +133,8 @@ _TEXT_FAMILIES: Final = (
         **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": 32, "qk_nope_head_dim": 16, "v_head_dim": 32,
         "num_nextn_predict_layers": 0,
         "kv_lora_rank": 512, "qk_rope_head_dim": 64,  # the only sizes of the latent cache in vLLM's CPU build
-        "topk_method": "noaux_tc",  # of vLLM alone: without it, its class has no bias of the router's scores
+        # of vLLM alone, as in DeepSeek's files: a bias of the router's scores, which are sigmoids
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid",
     }, ("head_dim",), is_moe=True),
     Family("GLM 4 MoE", "Glm4MoeConfig", {**_ROUTED, "num_nextn_predict_layers": 0}, is_moe=True),
     Family("Granite", "GraniteConfig", {
@@ -129,6 +146,14 @@ _TEXT_FAMILIES: Final = (
         "shared_intermediate_size": 128, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16,
         "mamba_chunk_size": 32, "attention_multiplier": 0.2, "position_embedding_type": "rope",
     }, ("head_dim",)),
+    Family("Falcon-H1", "FalconH1Config", {
+        **_TWO_HEADS, "mamba_d_ssm": 128, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16,
+        "mamba_chunk_size": 32,
+    }),
+    Family("Nemotron-H", "NemotronHConfig", {
+        **_TWO_HEADS, "layers_block_type": ["mamba", "attention", "mlp"],
+        "mamba_num_heads": 4, "mamba_head_dim": 32, "ssm_state_size": 16, "n_groups": 1, "chunk_size": 32,
+    }, ("num_hidden_layers",)),
     Family("SmolLM2", "LlamaConfig", {"tie_word_embeddings": True}),
     Family("SmolLM3", "SmolLM3Config", {
         "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "layer_types": ["full_attention"] * 4,
@@ -173,6 +198,8 @@ def write_model(family: Family, folder: Path) -> Path:
         model = made.from_config(family.make_config(), dtype=torch.float32)
         _randomise(model)
     model.save_pretrained(folder)
+    if family.generation:
+        (folder / "generation_config.json").write_text(json.dumps(dict(family.generation)), "utf-8")
     make_tokenizer([_TEXT], VOCABULARY).save_pretrained(folder)
     if family.quantization:
         quantize_model(folder, family.quantization)

@@ -1,4 +1,4 @@
-"""What a real vLLM on this CPU does with one family: serves the base with the adapter of one step, or says why not.
+"""What a real vLLM does with one family: serves the base with the adapter of one step, or says why not.
 
 Owns: starting an engine with the flags of `hone engine`, the comparison with the probe that the trainer published, and
 the reason when it does not start. Refuses: making models and adapters (`benchmarks.families.trainer_half`), and two
@@ -19,13 +19,15 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from benchmarks.families.catalog import CONTEXT
 from proxy.engine.base import WITHOUT_LORA
 from proxy.engine.command import EngineCommand, engine_command
+from proxy.engine.device import Device
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, ConfigError, EngineError, EngineUnreachable
 from proxy.settings.sections import EngineSettings
@@ -34,6 +36,7 @@ T = TypeVar("T")
 
 START_S: Final = 600.0  # a start takes 15 s on two idle cores, and minutes where others use them
 _STOP_S: Final = 30.0
+_GPU_CACHE_BYTES: Final = 1 << 30
 _ASKED: Final = 4  # times, each up to a minute
 _NAME: Final = "base"
 _KEY: Final = "families"
@@ -65,27 +68,43 @@ class EngineFigures:
     merged_refusal: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EngineWay:
+    """How an engine is started: the precision, further arguments of vLLM, environment variables, device, and the
+    Python that has vLLM [this one].
+    """
+
+    dtype: str = "float32"
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    device: Device = "cpu"
+    python: Path | None = None
+
+
+_PLAIN: Final = EngineWay()
+
+
 class EngineDied(Exception):
     """The engine ended before it served; the text is the reason in its log."""
 
 
 def serve_adapter(
-    base: Path, adapter: Path, probe: Mapping[str, Any], log: Path, dtype: str = "float32"
+    base: Path, adapter: Path, probe: Mapping[str, Any], log: Path, way: EngineWay = _PLAIN
 ) -> EngineFigures:
     """Start an engine for a base, load the adapter, and compare. `log`: where the engine writes."""
     try:
-        return asyncio.run(_served(base, adapter, probe, log, dtype))
+        return asyncio.run(_served(base, adapter, probe, log, way))
     except (ConfigError, EngineDied, EngineError, EngineUnreachable, AdapterError, TimeoutError) as e:
         return EngineFigures(refusal=_one_line(str(e)).replace(str(base), "BASE"))
 
 
-def serve_merged(model: Path, probe: Mapping[str, Any], log: Path) -> float | str:
+def serve_merged(model: Path, probe: Mapping[str, Any], log: Path, way: EngineWay = _PLAIN) -> float | str:
     """Start an engine without LoRA for a base with its adapter merged; the largest gap to the new version, or why
     there is none.
     """
 
     async def compare() -> float:
-        async with engine(model, log, WITHOUT_LORA) as replica:
+        async with engine(model, log, replace(way, arguments=(*way.arguments, WITHOUT_LORA))) as replica:
             return await _gap(replica, _NAME, probe, "new")
 
     try:
@@ -94,8 +113,8 @@ def serve_merged(model: Path, probe: Mapping[str, Any], log: Path) -> float | st
         return _one_line(str(e))
 
 
-async def _served(base: Path, adapter: Path, probe: Mapping[str, Any], log: Path, dtype: str) -> EngineFigures:
-    async with engine(base, log, dtype=dtype) as replica:
+async def _served(base: Path, adapter: Path, probe: Mapping[str, Any], log: Path, way: EngineWay) -> EngineFigures:
+    async with engine(base, log, way) as replica:
         await _patiently(partial(replica.load, adapter.name, str(adapter)))
         gap = await _gap(replica, adapter.name, probe, "new")
         return EngineFigures(None, gap, await _gap(replica, _NAME, probe, "parent"), float(probe["separation"]))
@@ -118,13 +137,14 @@ async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def engine(base: Path, log: Path, *arguments: str, dtype: str = "float32") -> AsyncIterator[Replica]:
+async def engine(base: Path, log: Path, way: EngineWay = _PLAIN) -> AsyncIterator[Replica]:
     """Within: an engine serves the base as `base`. Raises `EngineDied` with the reason in its log, or TimeoutError."""
     settings = EngineSettings(
-        base=str(base), name=_NAME, port=_free_port(), device="cpu", dtype=dtype, max_model_len=256,
-        max_lora_rank=8, max_loras=2, tool_call_parser=None, args=list(arguments),
+        base=str(base), name=_NAME, port=_free_port(), device=way.device, dtype=way.dtype, max_model_len=CONTEXT,
+        max_lora_rank=8, max_loras=2, tool_call_parser=None, args=list(way.arguments), env=dict(way.environment),
+        python=way.python, kv_cache_bytes=None if way.device == "cpu" else _GPU_CACHE_BYTES,
     )  # fmt: skip
-    command = engine_command(settings, key=_KEY, device="cpu")
+    command = engine_command(settings, key=_KEY, device=way.device)
     process = _start(command, log)
     replica = Replica(command.url, _KEY)
     try:

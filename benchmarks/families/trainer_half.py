@@ -21,8 +21,9 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from benchmarks.families.catalog import WINDOW
+from benchmarks.families.catalog import CONTEXT, WINDOW
 from recorder.base.errors import HoneError
+from recorder.models.weights import quantization_method
 from trainer.artifacts import probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, publish_adapter, unservable_modules
 from trainer.batch.layouts import Layout
@@ -36,6 +37,7 @@ from trainer.policy.base_model import (
     add_plain_lora,
     exact_targets,
     first_architecture,
+    fix_engine_choices,
     load_policy,
     read_config,
     resolve_base,
@@ -46,9 +48,11 @@ from trainer.policy.text_model import load_text_model
 from trainer.policy.update import gather_tokens, pack_logprobs, plan_update, train_step
 from trainer.settings import TrainerSettings
 
-SETTINGS: Final = TrainerSettings(device="cpu", rank=8, alpha=16.0, token_budget=512, lr=1e-2, logprob_chunk=64)
-_SHARED: Final = WINDOW + 8  # tokens of the rows' common beginning
-_LENGTHS: Final = (72, 90, 60)  # tokens of the rows; the third begins as no other
+SETTINGS: Final = TrainerSettings(
+    device="cpu", rank=8, alpha=16.0, token_budget=512, max_model_len=CONTEXT, lr=1e-2, logprob_chunk=64
+)
+_SHARED: Final = 8  # tokens beyond a window, of the rows' common beginning
+_LENGTHS: Final = (40, 58, 28)  # tokens of the rows beyond a window; the third begins as no other
 _TRAINED: Final = 12  # at the end of a row
 _PEFT_NAME: Final = ".default."
 _PEFT_CLASSES: Final = "base_model.model."
@@ -125,12 +129,13 @@ def _measure(policy: Policy, base: Path, adapters: Path) -> TrainedFamily:
 def make_rows(policy: Policy) -> list[Row]:
     """Rows of random ids, longer than the windows; the first two begin alike. The last tokens of each are trained."""
     random = np.random.default_rng(5)
-    most = policy.model_config.get_text_config().vocab_size
-    shared = random.integers(3, most, _SHARED)
+    text = policy.model_config.get_text_config()
+    most, window = text.vocab_size, getattr(text, "attention_chunk_size", None) or WINDOW
+    shared = random.integers(3, most, window + _SHARED)
     begins = (shared, shared, shared[:0])
     rows = []
-    for index, (begin, length) in enumerate(zip(begins, _LENGTHS, strict=True)):
-        ids = np.concatenate([begin, random.integers(3, most, length - len(begin))]).astype(np.int32)
+    for index, (begin, beyond) in enumerate(zip(begins, _LENGTHS, strict=True)):
+        ids = np.concatenate([begin, random.integers(3, most, window + beyond - len(begin))]).astype(np.int32)
         rows.append(_row(ids, f"row {index}"))
     return rows
 
@@ -151,9 +156,11 @@ def plain_model(policy: Policy, base: Path) -> PeftModel:
     lora = policy.config
     if hasattr(config, "vision_config"):
         model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
+        fix_engine_choices(model, config, base, SETTINGS.max_model_len)
         adapted = _add_by_names(model, lora, policy)
     else:  # which also dequantises
         model = load_text_model(base, config, torch.float32)
+        fix_engine_choices(model, config, base, SETTINGS.max_model_len)
         adapted = add_plain_lora(model, base, SETTINGS, first_architecture(read_config(base)))
     copy_weights(policy, adapted)
     adapted.train(False)
@@ -173,7 +180,8 @@ def _add_by_names(model: Any, lora: LoraConfig, policy: Policy) -> PeftModel:
 def write_merged(policy: Policy, base: Path, folder: Path) -> Path:
     """Write the base with the policy's LoRA merged into its weights, and its tokenizer, into a folder."""
     merged = plain_model(policy, base).merge_and_unload()
-    merged.save_pretrained(folder)
+    # of dequantised weights, transformers does not restore the files' names
+    merged.save_pretrained(folder, save_original_format=quantization_method(read_config(base)) is None)
     for file in base.iterdir():
         if not (folder / file.name).exists():
             shutil.copy(file, folder)

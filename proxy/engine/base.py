@@ -14,11 +14,18 @@ from proxy.errors import ConfigError
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.models.base_model import read_base_model
-from recorder.models.context import context_length
+from recorder.models.context import context_length, stated_context
 from recorder.models.experts import refuse_cpu_engine
 from recorder.models.families import text_config
 from recorder.models.on_disk import cached_snapshot
-from recorder.models.refusals import BaseRefusal, load_config, refuse_engine_context, refuse_folder, refuse_name
+from recorder.models.refusals import (
+    BaseRefusal,
+    load_config,
+    refuse_engine_context,
+    refuse_folder,
+    refuse_name,
+    refuse_scaled_queries,
+)
 from recorder.models.shipped_configs import shipped_folder
 from recorder.models.weights import is_whole
 
@@ -82,5 +89,7 @@ def _refuse_mixture(engine: EngineSettings, base: str, folder: Path) -> BaseRefu
 
 
 def _refuse_context(engine: EngineSettings, base: str, folder: Path) -> BaseRefusal | None:
-    longest = context_length(text_config(load_config(folder)))
-    return refuse_engine_context(base, longest, engine.max_model_len, engine.args, engine.env)
+    config = load_config(folder)
+    longest = context_length(text_config(config))
+    refusal = refuse_engine_context(base, longest, engine.max_model_len, engine.args, engine.env)
+    return refusal or refuse_scaled_queries(base, config, stated_context(engine.max_model_len, engine.args))

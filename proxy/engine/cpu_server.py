@@ -1,4 +1,4 @@
-"""vLLM's API server on a CPU, with adapters applied correctly and fast: a script for the engine's own Python.
+"""vLLM's API server on a CPU, with adapters and positions applied correctly: a script for the engine's own Python.
 
    PYTHON cpu_server.py ARGUMENTS…        like `python -m vllm.entrypoints.openai.api_server ARGUMENTS…`
 
@@ -7,9 +7,13 @@ for a CPU (vLLM 0.32) index with −1, which is the last slot. So once that slot
 with this adapter whenever it shares a batch with any adapter. They also copy an adapter's weights once per token, which
 took most of the time of an engine with a small model (`benchmarks/cpu_adapters.py`).
 
-Owns: replacing these operations by one matrix product per adapter of the batch, in each process of the engine; a child
-of vLLM runs this file again, by its path. Refuses: importing anything of Hone, and vLLM's arguments
-(`proxy.engine.command`).
+vLLM's operation that applies rotary positions on a CPU takes the step between heads for the step between tokens where
+heads are a dimension of their own. The latent attention of DeepSeek (MLA) gives it such queries, and the base's
+logprobs are then wrong by tenths of a nat.
+
+Owns: replacing the adapters' operations by one matrix product per adapter of the batch, and giving the operation for
+positions its heads side by side, in each process of the engine; a child of vLLM runs this file again, by its path.
+Refuses: importing anything of Hone, and vLLM's arguments (`proxy.engine.command`).
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ MODULES = (
     "vllm.lora.ops.torch_ops",
     "vllm.lora.punica_wrapper.punica_cpu",
 )
+
+POSITIONS = "vllm._custom_ops"  # its callers look the operation up there for each call
+ROTARY = "rotary_embedding"
 
 Operation = Callable[..., None]
 
@@ -113,6 +120,36 @@ def _of_slot(weights: torch.Tensor, slot: int, output: torch.Tensor) -> torch.Te
     return weights[slot].flatten(end_dim=-2).to(output.dtype)  # (1, a, b) is (a, b)
 
 
+def make_rotary_embedding(theirs: Operation) -> Operation:
+    """vLLM's operation for positions, which now also rotates queries and keys with a dimension for the heads."""
+
+    def rotary_embedding(
+        positions: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor | None,
+        head_size: int,
+        cos_sin_cache: torch.Tensor,
+        is_neox: bool,
+        rope_dim_offset: int = 0,
+        inverse: bool = False,
+    ) -> None:
+        """Rotate queries and keys in place: (…, heads · head_size) or (…, heads, head_size); `positions`: (…,)."""
+        flat_query, flat_key = (_with_heads_side_by_side(one, positions) for one in (query, key))
+        theirs(positions, flat_query, flat_key, head_size, cos_sin_cache, is_neox, rope_dim_offset, inverse)
+        for one, flat in ((query, flat_query), (key, flat_key)):
+            if one is not None and flat is not None and flat is not one:
+                one.copy_(flat.view(one.shape))
+
+    return rotary_embedding
+
+
+def _with_heads_side_by_side(states: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor | None:
+    """A copy without the dimension of the heads; the states themselves where they have none."""
+    if states is None or states.dim() < positions.dim() + 2:
+        return states
+    return states.flatten(start_dim=positions.dim()).clone()
+
+
 def patch_vllm() -> None:
     """Replace vLLM's operations wherever it names them. Raises SystemExit if it has none of this name."""
     modules = [importlib.import_module(name) for name in MODULES[:2]]
@@ -122,6 +159,10 @@ def patch_vllm() -> None:
         _require(modules[0], name, operation)
         for module in modules:
             setattr(module, name, operation)
+    positions = importlib.import_module(POSITIONS)
+    ours = make_rotary_embedding(getattr(positions, ROTARY, lambda: None))
+    _require(positions, ROTARY, ours)
+    setattr(positions, ROTARY, ours)
 
 
 def _require(module: ModuleType, name: str, operation: Operation) -> None:
@@ -130,8 +171,8 @@ def _require(module: ModuleType, name: str, operation: Operation) -> None:
     if theirs is None or _parameters(theirs) != _parameters(operation):
         raise SystemExit(
             f"{module.__name__} of this vLLM has no {name} with {_parameters(operation)} parameters: Hone cannot "
-            "ensure that a CPU answers for the base without adapters. Serve with vLLM 0.32 (engine.python), or start "
-            "an engine yourself and name it in engine.urls."
+            "ensure that a CPU answers for the base without adapters, and with the right positions. Serve with vLLM "
+            "0.32 (engine.python), or start an engine yourself and name it in engine.urls."
         )
 
 

@@ -216,6 +216,8 @@ def _template(folder: Path) -> RenderedTemplate | None:
 
 
 def _experts(text: ModelConfig) -> Experts | None:
+    if _has_no_expert_layer(text):
+        return None
     keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     total = next((found for key in keys if (found := _whole(text.get(key)))), None)
     active = _whole(text.get("num_experts_per_tok")) or _whole(text.get("experts_per_token"))
@@ -223,6 +225,14 @@ def _experts(text: ModelConfig) -> Experts | None:
         return None
     shared = _whole(text.get("n_shared_experts")) or int(bool(text.get("shared_expert_intermediate_size")))
     return Experts(total, active, shared)
+
+
+def _has_no_expert_layer(text: ModelConfig) -> bool:
+    """Whether the layers are listed and none has experts: Nemotron-H's configuration names experts all the same."""
+    kinds, pattern = text.get("layers_block_type"), text.get("hybrid_override_pattern")
+    if isinstance(kinds, list):
+        return "moe" not in kinds
+    return isinstance(pattern, str) and "E" not in pattern
 
 
 def _kv_heads(text: ModelConfig) -> int | None:

@@ -1,4 +1,4 @@
-"""The longest context of a model, by the rules that vLLM 0.32 applies to config.json.
+"""The longest context of a model, and what an engine computes otherwise by it, by the rules of vLLM 0.32.
 
 A sliding window shortens no context: only the layers that have it forget. Refuses: what a card's memory allows.
 """
@@ -24,6 +24,9 @@ _KEYS: Final = (
 )
 # With these, `max_position_embeddings` is the scaled length already.
 _LONGROPE: Final = frozenset({"longrope", "su"})
+_TEMPERED: Final = "llama4_text"
+_TEMPERED_FROM: Final = 32768  # tokens of context, of vLLM's class for Llama 4
+_TEMPERED_CONTEXT: Final = 131072  # of transformers' configuration of Llama 4, where config.json says none
 CONTEXT_FLAG: Final = "--max-model-len"
 _SCALED: Final = {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
 
@@ -76,6 +79,31 @@ def longrope_factors(config: ModelConfig, max_model_len: int | None) -> Literal[
         return None
     context = max_model_len or default_context_length(config)
     return "long" if isinstance(original, int) and context is not None and context > original else "short"
+
+
+def tempers_attention(config: ModelConfig, generation: Mapping[str, Any], max_model_len: int | None) -> bool | None:
+    """Whether vLLM scales the queries of late tokens in Llama 4's layers without RoPE; None: another family.
+
+    `generation`: generation_config.json, which decides where it names it; else the engine's context does. vLLM
+    overwrites what config.json says.
+    """
+    if config.get("model_type") != _TEMPERED:
+        return None
+    if (stated := generation.get("attn_temperature_tuning")) is not None:
+        return bool(stated)
+    return (max_model_len or default_context_length(config) or _TEMPERED_CONTEXT) > _TEMPERED_FROM
+
+
+def scaled_from(config: ModelConfig) -> int | None:
+    """The position from which transformers scales queries and vLLM does not (Ministral 3); None: no such position.
+
+    vLLM reads the scale where Mistral's own format has it, and not among the RoPE parameters of config.json.
+    """
+    for rope in rope_parameters(config):
+        original = rope.get("original_max_position_embeddings")
+        if rope.get("llama_4_scaling_beta") and isinstance(original, int):
+            return original
+    return None
 
 
 def rope_parameters(config: ModelConfig) -> Iterator[Mapping[str, Any]]:

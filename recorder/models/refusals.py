@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.errors import BaseInvalid
-from recorder.models.context import CONTEXT_FLAG, stated_context
+from recorder.models.context import CONTEXT_FLAG, default_context_length, scaled_from, stated_context
+from recorder.models.families import text_config
 from recorder.models.media import TEXT_PARTS, architecture_of, read_media, text_part
 from recorder.models.weights import DEQUANTIZED, missing_weights, quantization_method, stored_tensors, weight_files
 
@@ -169,6 +170,31 @@ def refuse_engine_context(
     if flag is not None:  # it comes last, and so takes precedence
         return refuse_context(base, longest, flag, f"{CONTEXT_FLAG} in engine.args")
     return refuse_context(base, longest, max_model_len, "engine.max_model_len")
+
+
+def refuse_scaled_queries(base: str, config: Mapping[str, Any], max_model_len: int | None) -> BaseRefusal | None:
+    """The refusal of a context in which the engine and transformers compute attention differently (Ministral 3).
+
+    `config`: config.json. `max_model_len`: the engine's context in tokens; None: its default.
+    """
+    text = text_config(config)
+    longest, context = scaled_from(text), max_model_len or default_context_length(text)
+    if longest is None or (context is not None and context <= longest):
+        return None
+    return BaseRefusal(
+        f"the base {base!r} scales queries beyond {longest} tokens, which vLLM does not do, and the engine's context "
+        f"is {context or 'not known'}.",
+        f"Set engine.max_model_len to {longest} or less.",
+    )
+
+
+def load_generation_config(folder: Path) -> Mapping[str, Any]:
+    """A folder's generation_config.json; empty if there is none that can be read, as in vLLM."""
+    try:
+        found = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def load_config(folder: Path) -> dict[str, Any]:

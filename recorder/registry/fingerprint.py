@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from recorder.errors import NotFound
-from recorder.models.context import longrope_factors
+from recorder.models.context import longrope_factors, tempers_attention
 from recorder.models.families import text_config
-from recorder.models.refusals import load_config
+from recorder.models.refusals import load_config, load_generation_config
 from recorder.models.weights import WEIGHTS
 
 OTHERS: Final = (
@@ -39,7 +39,8 @@ def base_fingerprint(
 ) -> str:
     """Return the sha256 over names, sizes and contents of weights, tokenizer, chat template and config, and the dtype.
 
-    With longrope also over the factors that an engine takes with the context `max_model_len` (None: its default).
+    With longrope also over the factors that an engine takes with the context `max_model_len` (None: its default), and
+    of Llama 4 over whether it scales late queries.
 
     Hashes of large files are stored in `cache` (default: the user's cache folder) by path, size and modification time.
     Raises NotFound if the folder has no model.
@@ -50,17 +51,22 @@ def base_fingerprint(
     for path in files:
         name = path.relative_to(model_dir).as_posix()
         digest.update(f"{name}\0{path.stat().st_size}\0{known.sha256(path)}\0".encode())
-    if (factors := _factors(model_dir, max_model_len)) is not None:
-        digest.update(f"longrope\0{factors}\0".encode())
+    for name, choice in _engine_choices(model_dir, max_model_len).items():
+        digest.update(f"{name}\0{choice}\0".encode())
     known.save()
     return digest.hexdigest()
 
 
-def _factors(model_dir: Path, max_model_len: int | None) -> str | None:
+def _engine_choices(model_dir: Path, max_model_len: int | None) -> dict[str, str]:
+    """What an engine computes otherwise by its context, of the models where it does."""
     try:
-        return longrope_factors(text_config(load_config(model_dir)), max_model_len)
+        config = text_config(load_config(model_dir))
     except (OSError, ValueError):  # no engine loads it
-        return None
+        return {}
+    factors = longrope_factors(config, max_model_len)
+    tempered = tempers_attention(config, load_generation_config(model_dir), max_model_len)
+    choices = {"longrope": factors, "tempered": None if tempered is None else str(tempered)}
+    return {name: choice for name, choice in choices.items() if choice is not None}
 
 
 def normal_dtype(dtype: str) -> str:

@@ -13,9 +13,8 @@ from benchmarks.families.catalog import FAMILIES, Family, find_family, write_mod
 from benchmarks.families.trainer_half import TrainerFigures, run_trainer_half
 
 TEXT_FAMILIES = [family for family in FAMILIES if not family.whole and not family.quantization]
-DIFFERENT_IN_VLLM = {"DeepSeek-V3-like"}  # the base alone too, in its CPU build: docs/models.md says so
 # Fields of real checkpoints that transformers' or vLLM's models read and that no configuration class declares.
-READ_BEYOND = {"head_dim", "intermediate_size", "num_nextn_predict_layers", "topk_method"}
+READ_BEYOND = {"head_dim", "intermediate_size", "num_nextn_predict_layers", "scoring_func", "topk_method"}
 # Rounding of float32 in another order; a row that sees another one, or a LoRA that is left out, is far above.
 MOST_NATS, MOST_RELATIVE = 2e-5, 1e-4
 
@@ -63,12 +62,13 @@ def test_every_family_is_in_the_results_and_the_page_shows_them(committed: dict[
 
 
 def test_an_engine_that_serves_answers_with_the_trainer_s_logprobs(committed: dict[str, results.FamilyResult]) -> None:
-    served = [one.engine for one in committed.values() if one.engine is not None and one.engine.gap is not None]
-    assert served
-    for one in served:
+    served = {name: one.engine for name, one in committed.items() if one.engine and one.engine.gap is not None}
+    assert len(served) >= 15
+    for name, one in served.items():
         assert one.gap is not None
         assert one.effect is not None
-        assert one.gap < one.effect / 100
+        # an engine in bfloat16 rounds; one that leaves the adapter out is off by the whole effect
+        assert one.gap < one.effect / (100 if find_family(name).dtype == "float32" else 5)
 
 
 def test_a_mixture_that_is_served_merged_has_the_trainer_s_logprobs(
@@ -76,7 +76,7 @@ def test_a_mixture_that_is_served_merged_has_the_trainer_s_logprobs(
 ) -> None:
     gaps = {name: one.engine.merged_gap for name, one in committed.items() if one.engine and one.engine.merged_gap}
     assert len(gaps) >= 4
-    assert {name for name, gap in gaps.items() if gap > 1e-4} <= DIFFERENT_IN_VLLM
+    assert {name for name, gap in gaps.items() if gap > 1e-4 and find_family(name).dtype == "float32"} == set()
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES, ids=lambda family: family.slug)

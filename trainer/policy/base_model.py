@@ -22,8 +22,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from recorder.models.experts import explain_shares
+from recorder.models.families import text_config as text_part_of
 from recorder.models.media import text_part
-from recorder.models.refusals import refuse_folder, refuse_missing, refuse_name
+from recorder.models.refusals import (
+    load_generation_config,
+    refuse_folder,
+    refuse_missing,
+    refuse_name,
+    refuse_scaled_queries,
+)
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
 from trainer.lora.expert_layer import is_transposed, use_own_experts
@@ -103,7 +110,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         raise TrainerError(f"cannot load the base model from {base}: {_first_line(e)}") from e
     except _FOREIGN as e:
         raise _unsupported(base, e) from e
-    positions.fix_positions(model, config, str(base), settings.max_model_len)
+    fix_engine_choices(model, config, base, settings.max_model_len)
     architecture = first_architecture(read_config(base))
     with memory_errors(f"the base {base} does not fit into memory", device):
         copied = _quantize(model, base, device) if settings.quantize else None
@@ -120,6 +127,18 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         except (*_FOREIGN, ValueError) as e:
             raise _unsupported(base, e) from e
     return policy
+
+
+def fix_engine_choices(model: PreTrainedModel, config: Any, base: Path, max_model_len: int | None) -> None:
+    """Let a model compute what the engine computes with its context. `config`: transformers', of the whole base.
+
+    Raises `UnsupportedModel`.
+    """
+    stored = read_config(base)
+    if (refusal := refuse_scaled_queries(str(base), stored, max_model_len)) is not None:
+        raise UnsupportedModel(f"{refusal.found} {refusal.todo}")
+    positions.fix_positions(model, config, str(base), max_model_len)
+    positions.fix_query_scale(model, text_part_of(stored), load_generation_config(base), max_model_len)
 
 
 def _quantize(model: PreTrainedModel, base: Path, device: torch.device) -> copy_gap.CopyLogprobs | None:

@@ -1,8 +1,8 @@
 """What a base's configuration says about the length of a row: position factors, and lengths at which a model changes.
 
-Owns: which RoPE types the trainer can compute, giving a model the engine's factors, and the lengths that the start-up
-check must exceed. Refuses: the check (`trainer.policy.startup_check`), and the rule by which an engine chooses
-(`recorder.models.context`).
+Owns: which RoPE types the trainer can compute, giving a model the engine's factors and its scale of late queries, and
+the lengths that the start-up check must exceed. Refuses: the check (`trainer.policy.startup_check`), and the rules by
+which an engine chooses (`recorder.models.context`).
 
 For some RoPE types transformers chooses the factors by the longest position of a forward pass, so rows that are packed
 would change each other's logprobs. vLLM fixes the factors once, for all rows: the trainer does the same.
@@ -17,12 +17,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from recorder.models.context import longrope_factors
+from recorder.models.context import longrope_factors, tempers_attention
 from trainer.errors import UnsupportedModel
 
 # RoPE types whose factors are the same for every row. (transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS)
 _FIXED: Final = frozenset({"default", "linear", "yarn", "llama3", "proportional"})
 _BY_ENGINE: Final = frozenset({"longrope", "dynamic"})  # those that the engine fixes
+_TUNING: Final = "attn_temperature_tuning"  # of transformers' attention of Llama 4
 _LENGTHS: Final = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings", "floor_scale")
 
 
@@ -70,6 +71,19 @@ def fix_positions(model: nn.Module, config: Any, base: str, max_model_len: int |
                 _fix(module, f"{layer}_", text.rope_parameters[layer], text, max_model_len)
                 kinds[layer] = "default"
                 _require_fixed(module, layer, base)
+
+
+def fix_query_scale(
+    model: nn.Module, config: Mapping[str, Any], generation: Mapping[str, Any], max_model_len: int | None
+) -> None:
+    """Let Llama 4's layers without RoPE scale the queries of late tokens where the engine does so.
+
+    `config`: of the language model; `generation`: generation_config.json; `max_model_len`: the engine's context.
+    """
+    choice = tempers_attention(config, generation, max_model_len)
+    for module in model.modules() if choice is not None else ():
+        if hasattr(module, _TUNING):
+            setattr(module, _TUNING, choice)
 
 
 def _fix(module: nn.Module, prefix: str, rope: Mapping[str, Any], text: Any, max_model_len: int | None) -> None:

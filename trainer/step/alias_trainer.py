@@ -263,8 +263,9 @@ class AliasTrainer:
         if alias.base_fingerprint != self._fingerprint:
             raise BaseMismatch(
                 f"the alias {alias.name!r} is served by another base than {self._settings.base} in "
-                f"{dtype_name(self._settings)}: weights, dtype, tokenizer, chat template or the factors of longrope "
-                "differ. Set trainer.base, trainer.dtype and trainer.max_model_len to the engine's values."
+                f"{dtype_name(self._settings)}: weights, dtype, tokenizer, chat template, the factors of "
+                "longrope or Llama 4's scale of late queries differ. Set trainer.base, trainer.dtype and "
+                "trainer.max_model_len to the engine's values."
             )
 
     async def __aenter__(self) -> AliasTrainer:

@@ -181,6 +181,29 @@ def test_a_context_beyond_the_models_is_refused(more: dict[str, object], refused
         assert "2048 tokens" in refusal.found
 
 
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ({}, True),
+        ({"max_model_len": 1025}, True),
+        ({"args": ["--max-model-len", "1025"]}, True),
+        ({"max_model_len": 1024}, False),
+        ({"urls": ["http://127.0.0.1:9"]}, False),
+    ],
+)
+def test_a_context_that_engines_compute_differently_is_refused(
+    more: dict[str, object], is_refused: bool, tmp_path: Path
+) -> None:
+    """Ministral 3. Of an engine by URL the context is not known here: the trainer refuses it."""
+    rope = {"rope_type": "yarn", "original_max_position_embeddings": 1024, "llama_4_scaling_beta": 0.1}
+    write_config(write_model(tmp_path), rope_parameters=rope)
+    refusal = refuse_base(EngineSettings.model_validate({"base": str(tmp_path), **more}))
+    assert (refusal is not None) is is_refused
+    if refusal is not None:
+        assert "scales queries beyond 1024 tokens" in refusal.found
+        assert refusal.todo == "Set engine.max_model_len to 1024 or less."
+
+
 def test_a_context_of_a_model_that_is_not_on_this_disk_is_known_too() -> None:
     refusal = refuse_base(EngineSettings(base="Qwen/Qwen3-8B", max_model_len=65536))
     assert refusal is not None

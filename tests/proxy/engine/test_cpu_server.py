@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -211,19 +213,104 @@ def test_operations_that_are_called_otherwise_are_told(monkeypatch: pytest.Monke
         cpu_server.patch_vllm()
 
 
+def test_a_vllm_without_the_operation_for_positions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_server, "OPERATIONS", {})
+    for name in (*cpu_server.MODULES[:2], cpu_server.POSITIONS):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(SystemExit, match=r"_custom_ops.* no rotary_embedding with 8 parameters"):
+        cpu_server.patch_vllm()
+
+
 def test_vllm_calls_them_as_they_are_written(operations: ModuleType) -> None:
     for name, operation in cpu_server.OPERATIONS.items():
         cpu_server._require(operations, name, operation)
+
+
+HEAD, HEADS = 32, 4
+PLACES = torch.tensor([0, 3, 1, 17, 2])
+
+
+@pytest.fixture(scope="module")
+def vllms_rotation() -> Callable[..., None]:
+    """vLLM's compiled operation, loaded by itself."""
+    vllm = importlib.util.find_spec("vllm")
+    assert vllm is not None
+    assert vllm.origin is not None
+    kinds = ["_C_AVX2"]
+    if torch.cpu._is_avx512_supported():
+        kinds = ["_C"] if torch.cpu._is_avx512_bf16_supported() else ["_C_AVX512"]
+    load: Any = torch.ops.load_library
+    load(str(Path(vllm.origin).parent / f"{kinds[0]}.abi3.so"))
+    compiled = torch.ops._C.rotary_embedding
+
+    def rotary_embedding(positions: Any, query: Any, key: Any, size: int, cache: Any, neox: bool, *_rest: Any) -> None:
+        compiled(positions, query, key, size, cache, neox)
+
+    return rotary_embedding
+
+
+def rotated(states: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """(tokens, heads, HEAD) at PLACES, by the definition: halves of a head are the parts of complex numbers."""
+    cosines, sines = cache[PLACES][:, None].chunk(2, -1)
+    first, second = states.chunk(2, -1)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)
+
+
+def parts_of_wider_states() -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and keys as latent attention has them: the last part of each head, and one head that all share."""
+    query, key = numbers(len(PLACES), HEADS, 3 * HEAD).float(), numbers(len(PLACES), 5 * HEAD).float()
+    return query[..., -HEAD:], key[:, -HEAD:].unsqueeze(1)
+
+
+def rotations() -> torch.Tensor:
+    angles = torch.arange(32.0)[:, None] / 100.0 ** (torch.arange(0, HEAD, 2) / HEAD)
+    return torch.cat([angles.cos(), angles.sin()], -1)
+
+
+def test_vllm_still_rotates_heads_of_their_own_dimension_wrongly(vllms_rotation: Callable[..., None]) -> None:
+    """Once this fails, vLLM has mended it, and `make_rotary_embedding` can go."""
+    query, key = parts_of_wider_states()
+    expected = rotated(query, rotations())
+    vllms_rotation(PLACES, query, key, HEAD, rotations(), True)
+    assert (query - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_heads_of_their_own_dimension_are_rotated_in_place(vllms_rotation: Callable[..., None], has_key: bool) -> None:
+    query, key = parts_of_wider_states()
+    expected = rotated(query, rotations()), rotated(key, rotations())
+    ours = cpu_server.make_rotary_embedding(vllms_rotation)
+    ours(PLACES, query, key if has_key else None, HEAD, rotations(), True)
+    torch.testing.assert_close(query, expected[0])
+    if has_key:
+        torch.testing.assert_close(key, expected[1])
+
+
+def test_heads_side_by_side_are_rotated_as_before(vllms_rotation: Callable[..., None]) -> None:
+    query, key = numbers(len(PLACES), HEADS * HEAD).float(), numbers(len(PLACES), HEAD).float()
+    expected = [rotated(one.view(len(PLACES), -1, HEAD), rotations()).view(one.shape) for one in (query, key)]
+    given = query.data_ptr()
+    seen: list[int] = []
+
+    def noting(positions: Any, states: torch.Tensor, *rest: Any) -> None:
+        seen.append(states.data_ptr())
+        vllms_rotation(positions, states, *rest)
+
+    cpu_server.make_rotary_embedding(noting)(PLACES, query, key, HEAD, rotations(), True)
+    assert seen == [given], "without a copy"
+    torch.testing.assert_close([query, key], expected)
 
 
 PROCESS = """
 import multiprocessing
 from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.ops import torch_ops
+from vllm import _custom_ops
 
 def tell(who):
     names = ("bgmv_shrink", "bgmv_expand", "bgmv_expand_slice")
     files = {getattr(module, name).__code__.co_filename for module in (torch_ops, punica_cpu) for name in names}
+    files.add(_custom_ops.rotary_embedding.__code__.co_filename)
     print(who, [file.rpartition("/")[2] for file in files], flush=True)
 
 def child(deeper):
@@ -238,6 +325,7 @@ def start(what, argument):
 NAMED = ", ".join(cpu_server.OPERATIONS)
 FAKE = {
     "__init__.py": "",
+    "_custom_ops.py": "def rotary_embedding(positions, query, key, size, cache, is_neox, offset, inverse): ...\n",
     "lora/ops/torch_ops/lora_ops.py": """
 def bgmv_shrink(inputs, weights, output, slots, scaling): ...
 def bgmv_expand(inputs, weights, output, slots, add_inputs): ...

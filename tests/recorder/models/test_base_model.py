@@ -107,3 +107,19 @@ def test_a_config_without_sizes_is_read_as_far_as_it_goes(tmp_path: Path) -> Non
 def test_what_is_no_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BaseInvalid, match="has no config"):
         read_base_model(tmp_path, name="mine")
+
+
+@pytest.mark.parametrize(
+    ("layers", "is_mixture"),
+    [
+        ({"layers_block_type": ["linear_attention", "full_attention", "mlp"]}, False),
+        ({"layers_block_type": ["linear_attention", "moe"]}, True),
+        ({"hybrid_override_pattern": "M*-"}, False),
+        ({"hybrid_override_pattern": "M*E"}, True),
+        ({}, True),
+    ],
+)
+def test_experts_that_no_layer_has_make_no_mixture(layers: dict[str, object], is_mixture: bool, tmp_path: Path) -> None:
+    config = {"model_type": "nemotron_h", "n_routed_experts": 8, "num_experts_per_tok": 2, **layers}
+    found = read_base_model(write_config(tmp_path, **config), needs_weights=False)
+    assert (found.experts is not None) is is_mixture

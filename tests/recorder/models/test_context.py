@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from recorder.models.context import context_length, default_context_length, longrope_factors, stated_context
+from recorder.models.context import (
+    context_length,
+    default_context_length,
+    longrope_factors,
+    scaled_from,
+    stated_context,
+    tempers_attention,
+)
 from recorder.models.families import text_config
 
 
@@ -68,6 +75,35 @@ def test_the_factors_of_longrope_follow_from_the_engine_s_context(length: int | 
     inside = {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096}}
     assert longrope_factors({"max_position_embeddings": 4096, **inside}, length or 4096) == factors
     assert longrope_factors({"max_position_embeddings": 4096}, length) is None
+
+
+LLAMA4 = {"model_type": "llama4_text", "max_position_embeddings": 262144, "attn_temperature_tuning": 4}
+
+
+@pytest.mark.parametrize(
+    ("length", "generation", "is_scaled"),
+    [
+        (None, {}, True),
+        (32768, {}, False),
+        (32769, {}, True),
+        (100, {"attn_temperature_tuning": True}, True),
+        (100000, {"attn_temperature_tuning": False}, False),
+    ],
+)
+def test_llama_4_s_late_queries_are_scaled_as_the_engine_s_context_says(
+    length: int | None, generation: dict[str, bool], is_scaled: bool
+) -> None:
+    assert tempers_attention(LLAMA4, generation, length) is is_scaled
+    assert tempers_attention({"model_type": "llama4_text"}, generation, length) is is_scaled
+    assert tempers_attention({"model_type": "llama"}, generation, length) is None
+
+
+def test_ministral_3_s_queries_are_scaled_from_its_original_context() -> None:
+    rope = {"rope_type": "yarn", "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1}
+    assert scaled_from({"rope_parameters": rope}) == 16384
+    assert scaled_from({"rope_parameters": {**rope, "llama_4_scaling_beta": 0}}) is None
+    assert scaled_from({"rope_parameters": {"rope_type": "yarn", "original_max_position_embeddings": 9}}) is None
+    assert scaled_from({}) is None
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,17 @@ def test_the_context_counts_where_positions_depend_on_it(model: Path, cache: Pat
     assert of(4097) == of(131072) != of(4096)
 
 
+def test_llama_4_s_scale_of_late_queries_counts(model: Path, cache: Path) -> None:
+    def of(length: int | None) -> str:
+        return base_fingerprint(model, "float32", length, cache=cache)
+
+    llama = {"model_type": "llama4_text", "max_position_embeddings": 131072}
+    (model / "config.json").write_text(json.dumps({"model_type": "llama4", "text_config": llama}))
+    assert of(None) == of(32769) != of(32768) == of(100)
+    (model / "generation_config.json").write_text(json.dumps({"attn_temperature_tuning": True}))
+    assert of(None) == of(32768) == of(100)
+
+
 @pytest.mark.parametrize("missing", ["folder", "weights"])
 def test_what_is_no_model_is_refused(model: Path, cache: Path, missing: str) -> None:
     (model / "model.safetensors").unlink()

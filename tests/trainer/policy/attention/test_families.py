@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ Computed = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
 def make_base(family: str, folder: Path) -> Path:
-    """A random model of a family, with sinks that are not zero."""
+    """A random model of a family, with sinks that are not zero, and with Llama 4's scale of late queries."""
     logging.set_verbosity_error()
     with torch.random.fork_rng():
         torch.manual_seed(7)
@@ -65,6 +66,7 @@ def make_base(family: str, folder: Path) -> Path:
             if name.endswith("sinks"):
                 torch.nn.init.normal_(parameter)
     model.save_pretrained(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"attn_temperature_tuning": True}))
     return folder
 
 
