@@ -1,7 +1,7 @@
 """One optimizer step over weighted rows: forward and backward pack by pack, then one update.
 
-Owns: the passes of an update and the sum of the loss. Refuses: files, the store, choosing rows, and how they are packed
-(`trainer.policy.packs`).
+Owns: the passes of an update, which the ranks of a trainer share, and the sum of the loss. Refuses: files, the store,
+choosing rows, how they are packed (`trainer.policy.packs`), and what ranks send each other (`trainer.ranks`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from trainer.policy.optim import Optimizer
 from trainer.policy.packs.plan import UpdatePlan
 from trainer.policy.packs.sums import FreshGaps, StepSums
 from trainer.policy.packs.tokens import PackTokens, gather_tokens
+from trainer.ranks.rounds import DealtPack
 from trainer.settings import TrainerSettings
 
 
@@ -34,40 +36,82 @@ def train_step(
     stopped: Callable[[], bool],
     fresh: FreshGaps | None = None,
 ) -> dict[str, float]:
-    """Make one update and return its metrics.
+    """Make one update and return its metrics. The ranks share the packs; the first one updates the weights.
 
     `fresh`: where the gaps of fresh tokens are added; the metrics contain what it has then. `stopped` is called between
     packs. Raises `StepInterrupted` if it returns true, and `StepFailed` if loss or gradient is not finite; then the
     parameters are unchanged.
     """
-    sums, fresh = StepSums(), FreshGaps() if fresh is None else fresh
+    sums, gaps, ranks = StepSums(), FreshGaps() if fresh is None else fresh, policy.ranks
     optimizer.zero()
-    for one in planned.packs:
-        if stopped():
-            optimizer.zero()
-            raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        with memory.pass_errors(one):
-            _accumulate(policy, one, planned.rows, settings, sums, fresh)
-    return sums.means() | fresh.means() | optimizer.step()
+
+    def accumulate(dealt: DealtPack) -> StepFailed | None:
+        return _accumulate(policy, dealt, planned.rows, settings, sums, gaps)
+
+    try:
+        run_passes(policy, planned.packs, stopped, accumulate)
+    except StepInterrupted:
+        optimizer.zero()
+        raise
+    ranks.sum_gradients(policy.parameters)
+    sums.merge(ranks.gather(sums))
+    gaps.merge(ranks.gather(gaps))
+    updated = ranks.from_first(optimizer.step)
+    ranks.share_weights(policy.parameters)
+    return sums.means() | gaps.means() | updated
+
+
+def run_passes(
+    policy: Policy,
+    packs: Sequence[Pack],
+    stopped: Callable[[], bool],
+    compute: Callable[[DealtPack], StepFailed | None],
+) -> None:
+    """Compute this rank's passes. Before each, and after the last, all ranks agree on a stop or an error of any.
+
+    `compute` returns an error that a finished pass found. Raises it on all ranks, or `StepInterrupted`.
+    """
+    failure: Exception | None = None
+    for dealt in policy.ranks.deal(packs):
+        if failure is None and stopped():
+            failure = StepInterrupted("the step was stopped before its update: its groups are given back")
+        policy.ranks.agree(failure)
+        failure = _run_pass(policy, dealt, compute) if dealt is not None else None
+    policy.ranks.agree(failure)
+
+
+def _run_pass(policy: Policy, dealt: DealtPack, compute: Callable[[DealtPack], StepFailed | None]) -> Exception | None:
+    try:
+        with memory.pass_errors(dealt.pack):
+            failure = compute(dealt)
+    except Exception as e:
+        if policy.ranks.is_sharded:  # the others wait in the middle of this pass, and not for an agreement
+            raise
+        return e
+    policy.end_pass()
+    return failure
 
 
 def measure_parent(
     policy: Policy, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool], fresh: FreshGaps
 ) -> list[WeightedRow]:
-    """Return rows that are trained on only after the weights have changed, with their logprobs at the parent, and add
-    their gaps to `fresh`. Raises `StepInterrupted`.
+    """Return rows that are trained on only after the weights have changed, with their logprobs at the parent as far as
+    this rank computes them, and add their gaps to `fresh`. Raises `StepInterrupted`.
     """
     rows = list(planned.rows)
-    for one in planned.packs:
-        if stopped():
-            raise StepInterrupted("the step was stopped before its update: its groups are given back")
-        with torch.no_grad(), memory.pass_errors(one):
-            tokens = gather_tokens(one, planned.rows, policy.device)
-            logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-        fresh.add(one, planned.rows, tokens, logprobs)
+
+    @torch.no_grad()
+    def measure(dealt: DealtPack) -> None:
+        one = dealt.pack
+        tokens = gather_tokens(one, planned.rows, policy.device)
+        logprobs, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         own = torch.split(logprobs, [rows[index].row.trained_tokens for index in one.rows])
         for index, values in zip(one.rows, own, strict=True):
             rows[index] = replace(rows[index], parent=values.cpu().numpy())
+        if dealt.counts:
+            fresh.add(one, planned.rows, tokens, logprobs)
+
+    run_passes(policy, planned.packs, stopped, measure)
     return rows
 
 
@@ -79,22 +123,29 @@ def pack_logprobs(policy: Policy, one: Pack, tokens: PackTokens, chunk: int) -> 
 
 def _accumulate(
     policy: Policy,
-    one: Pack,
+    dealt: DealtPack,
     rows: Sequence[WeightedRow],
     settings: TrainerSettings,
     sums: StepSums,
     fresh: FreshGaps,
-) -> None:
+) -> StepFailed | None:
+    """One pass, forward and backward. An error that it finds is returned after both: other ranks wait within them."""
+    one = dealt.pack
     tokens = gather_tokens(one, rows, policy.device, settings.ratio_over)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
-    teacher = None if tokens.kl_weights is None else _teacher(policy, one, tokens, settings)
+    has_teacher = tokens.kl_weights is not None
+    if policy.ranks.is_sharded:  # all ranks make the teacher's pass, or none
+        has_teacher = any(np.any(weighted.kl_weight) for weighted in rows)
+    teacher = _teacher(policy, one, tokens, settings) if has_teacher else None
     result, losses, divergence = weighted_losses(tokens, logprobs, teacher, settings)
+    loss = losses.sum()
+    torch.autograd.backward(loss if dealt.counts else 0.0 * loss)
+    if not torch.isfinite(loss):
+        return StepFailed(_blame(one, rows, losses.detach()))
+    if not dealt.counts:
+        return None
     if divergence is not None:
         sums.kl_base = (sums.kl_base or 0.0) + float(divergence.sum())
-    loss = losses.sum()
-    if not torch.isfinite(loss):
-        raise StepFailed(_blame(one, rows, losses.detach()))
-    torch.autograd.backward(loss)
     sums.loss += float(loss.detach())
     sums.forward_tokens += len(one)
     sums.trained_tokens += len(tokens)
@@ -103,6 +154,7 @@ def _accumulate(
     sums.clipped += int(result.clipped.sum())
     sums.entropy += float(entropies.sum())
     fresh.add(one, rows, tokens, logprobs)
+    return None
 
 
 def weighted_losses(

@@ -29,6 +29,8 @@ from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, T
 from trainer.objectives.group_rows import GroupRows
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
+from trainer.ranks.group import ONE_RANK
+from trainer.ranks.launch import Launcher, rank_count
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.core import TrainerCore
@@ -68,6 +70,7 @@ class AliasTrainer:
         self._settings = settings
         self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
+        self._launcher = Launcher(settings) if rank_count(settings) > 1 else None
         self._resources = AsyncExitStack()
         self._fingerprint: str
         self._keeper: LeaseRenewer
@@ -114,7 +117,8 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
-            self._core = await self._torch.run(TrainerCore, base, settings, self._folders)
+            ranks = await self._torch.run(self._launcher.join) if self._launcher is not None else ONE_RANK
+            self._core = await self._torch.run(TrainerCore, base, settings, self._folders, None, ranks)
         self._target_note = await self._torch.run(explain_target, base, settings)
         self._decode = await asyncio.to_thread(load_decoder, base)
         await self._prepare_steps()
@@ -171,9 +175,12 @@ class AliasTrainer:
         await self.close()
 
     async def close(self) -> None:
-        """Stop a running step between two packs, end the torch thread, release the lease."""
+        """Stop a running step between two packs, end other processes and the torch thread, release the lease."""
         if self._trial is not None:
             await self._trial.close()
+        if self._launcher is not None:
+            self._torch.stop()
+            await self._torch.run(self._launcher.leave)
         await self._torch.close()
         await self._resources.aclose()
 
@@ -199,7 +206,8 @@ class AliasTrainer:
         After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if one row alone does not
         fit into memory, `UnsupportedModel` if the engine refuses such adapters, `AliasBusy` if another trainer took the
-        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided.
+        alias, `VersionNotWritten` for a full disk, `VersionPending` while another version is undecided, `RankLost` if
+        one of several processes ended: this one must end too, and be started again.
         """
         with self._keeper.keeping(claims):
             try:

@@ -17,7 +17,7 @@ from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
-from trainer.errors import MemoryFull, RowTooLong
+from trainer.errors import MemoryFull, RankLost, RowTooLong
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
 from trainer.policy import memory
@@ -26,8 +26,9 @@ from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps
+from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
-from trainer.step.passes import StepPasses, open_passes
+from trainer.step.passes import BaseJob, StepJob, StepPasses, open_passes
 from trainer.step.state.files import VersionFiles
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.residence import Residence
@@ -40,12 +41,19 @@ class TrainerCore:
     """A policy with its optimizer."""
 
     def __init__(
-        self, base: Path, settings: TrainerSettings, folders: TrainerFolders, fits_alone: FitsAlone | None = None
+        self,
+        base: Path,
+        settings: TrainerSettings,
+        folders: TrainerFolders,
+        fits_alone: FitsAlone | None = None,
+        ranks: Ranks = ONE_RANK,
     ) -> None:
         """`fits_alone`: whether a row longer than `token_budget` fits into memory in a pass of its own; None: by
-        `trainer.memory.long_rows`.
+        `trainer.memory.long_rows`. `ranks`: this process is the first of them.
         """
-        self._passes: StepPasses = open_passes(base, settings)
+        self._ranks = ranks
+        with ranks.job(BaseJob(settings.base or str(base), settings)):
+            self._passes: StepPasses = open_passes(base, settings, ranks)
         self.policy: Policy = self._passes.policy
         self._optimizer: Optimizer = self._passes.optimizer
         layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
@@ -74,8 +82,8 @@ class TrainerCore:
 
     @property
     def device_name(self) -> str:
-        """The device that trains, with the size of its memory."""
-        return memory.device_name(self.policy.device)
+        """The device that trains, with the size of its memory; how many processes, if several."""
+        return self._ranks.describe(memory.device_name(self.policy.device))
 
     @property
     def pass_budget(self) -> int:
@@ -127,7 +135,7 @@ class TrainerCore:
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
-        `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`.
+        `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`, `RankLost`.
         """
         try:
             return self._step(rows, rate, stopped, seconds)
@@ -143,7 +151,8 @@ class TrainerCore:
             self._optimizer.rate = rate
             try:
                 fresh = FreshGaps()
-                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
+                with self._ranks.job(StepJob(rows, self.pass_budget)):
+                    metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
                 break
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_out_of_memory(e):
@@ -189,6 +198,11 @@ class TrainerCore:
                 f"a pass of their own if they fit, and are excluded if not. {failure}"
             )
         self.pass_budget = smaller_budget(tokens, self.pass_budget)
+        if self._ranks.is_lost:
+            raise RankLost(
+                f"a pass of {tokens} tokens did not fit into the memory of a process, while the others waited for its "
+                f"share of the base: start the trainer again. A pass then has at most {self.pass_budget} tokens."
+            )
         self.go_to(self._start)
 
     def became(self, version_id: str) -> None:

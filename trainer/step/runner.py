@@ -26,7 +26,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from trainer.artifacts.adapters import AdapterOrigin
-from trainer.errors import MemoryFull, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
+from trainer.errors import MemoryFull, RankLost, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
 from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.settings import TrainerSettings
@@ -115,6 +115,8 @@ class StepRunner:
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
         except BaseException as e:
+            if isinstance(e, RankLost):  # the next process begins with what would have fitted
+                await asyncio.shield(self.budget.remember())
             # After any error, cancellation included, no group may stay claimed and no version incomplete.
             await asyncio.shield(self._give_up(step, attempt, e))
             raise
@@ -263,5 +265,5 @@ def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups may fail again; then their retries are limited."""
-    innocent = RecorderError | StepInterrupted | MemoryFull | RowTooLong | VersionNotWritten
+    innocent = RecorderError | StepInterrupted | MemoryFull | RankLost | RowTooLong | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

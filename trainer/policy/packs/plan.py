@@ -14,6 +14,7 @@ from trainer.batch.layouts import make_packs
 from trainer.batch.packing import Pack
 from trainer.batch.weights import WeightedRow
 from trainer.policy.model import Policy
+from trainer.ranks import rounds
 from trainer.settings import TrainerSettings
 
 
@@ -31,11 +32,15 @@ def plan_update(
     """Pack the rows of a step, each cut after its last trained token.
 
     `pass_budget`: tokens of a pack; None: `token_budget`. Rows longer than that come first, the longest one before the
-    others: what does not fit into memory is then found soon.
+    others: what does not fit into memory is then found soon. Several ranks get smaller passes where those fill their
+    rounds better.
     """
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
     budget = pass_budget or settings.token_budget
     packs = make_packs(ids, budget, policy.layout)
+    if (count := policy.ranks.count) > 1:
+        smaller = make_packs(ids, rounds.even_budget(packs, budget, count), policy.layout)
+        packs = min(packs, smaller, key=lambda found: rounds.rounds_cost(found, count))
     return UpdatePlan(rows, sorted(packs, key=lambda one: -len(one) if len(one) > budget else 0))
 
 

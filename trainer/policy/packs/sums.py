@@ -6,7 +6,7 @@ Refuses: computing logprobs (`trainer.policy.update`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -33,6 +33,15 @@ class StepSums:
     clipped: int = 0
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
+
+    def merge(self, others: Iterable[StepSums]) -> None:
+        """Become the sums of all ranks."""
+        sums = list(others)
+        for name in ("trained_tokens", "forward_tokens", "loss", "ratio", "clipped", "entropy"):
+            setattr(self, name, sum(getattr(one, name) for one in sums))
+        self.ratio_max = max(one.ratio_max for one in sums)
+        measured = [one.kl_base for one in sums if one.kl_base is not None]
+        self.kl_base = sum(measured) if measured else None
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""
@@ -81,6 +90,19 @@ class FreshGaps:
             owner = rows[index].row.trajectory_id
             number, total = self.by_trajectory.get(owner, (0, 0.0))
             self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
+
+    def merge(self, others: Iterable[FreshGaps]) -> None:
+        """Become the gaps of all ranks."""
+        gaps = list(others)
+        self.tokens = sum(one.tokens for one in gaps)
+        self.kl_engine = sum(one.kl_engine for one in gaps)
+        self.gap = sum(one.gap for one in gaps)
+        self.gap_max = max(one.gap_max for one in gaps)
+        merged: dict[str, tuple[int, float]] = {}
+        for owner, (number, total) in (pair for one in gaps for pair in one.by_trajectory.items()):
+            before, earlier = merged.get(owner, (0, 0.0))
+            merged[owner] = before + number, earlier + total
+        self.by_trajectory = merged
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""

@@ -41,7 +41,11 @@ class TorchThread:
                 await asyncio.wait([future])
                 raise
 
+    def stop(self) -> None:
+        """Ask a running job to end early, and every later one."""
+        self._closing.set()
+
     async def close(self) -> None:
         """Ask a running job to stop, wait for it, end the thread."""
-        self._closing.set()
+        self.stop()
         await asyncio.to_thread(self._executor.shutdown)
