@@ -22,7 +22,7 @@ def check_processes(settings: HoneSettings, there: Sequence[float]) -> list[Find
     if trainer.processes == 1 or not check_weights(settings):
         return []
     if not there or trainer.device == "cpu":
-        text = f"{trainer.processes} processes train on the CPU, with {trainer.threads} threads each."
+        text = f"{trainer.processes} processes train on the CPU; threads of each: {trainer.threads}."
         return [Finding(CHECK, FindingLevel.FINE, text)]
     gpus = trainer.gpus or list(range(len(there)))
     free = [gpu for gpu in gpus if gpu < len(there) and gpu not in _engines(settings)]
