@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from tests.trainer.building import random_ids, trained_row
-from tests.trainer.training_child import BASE, SETTINGS, start, train_on
+from tests.trainer.training_child import BASE, SETTINGS, rows, start, train_on
 from trainer.batch.weights import WeightedRow
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.ranks.launch import Launcher
@@ -100,6 +100,14 @@ def assert_equal(found: Outcome, expected: Outcome, bound: float = 1e-6) -> None
             assert abs(metrics[name] - value) <= bound * max(1.0, abs(value)), name
 
 
+def one_step(base: Path, data: Path, ranks: Ranks) -> dict[str, float]:
+    """The metrics of one step from the base, but for the tokens that were computed."""
+    with opened(base, data, ranks) as core:
+        core.go_to(BASE)
+        metrics, _ = train_on(core, rows(1))
+    return {name: value for name, value in metrics.items() if name != "forward_tokens"}
+
+
 def with_bad_row(rows: Sequence[WeightedRow], name: str) -> list[WeightedRow]:
     """The rows, of which one trajectory's has a loss that is not finite."""
     return [
@@ -110,4 +118,6 @@ def with_bad_row(rows: Sequence[WeightedRow], name: str) -> list[WeightedRow]:
     ]
 
 
-__all__ = ["ONE_RANK", "Outcome", "assert_equal", "joined", "opened", "two_steps", "uneven_rows", "with_bad_row"]
+__all__ = [
+    "ONE_RANK", "Outcome", "assert_equal", "joined", "one_step", "opened", "two_steps", "uneven_rows", "with_bad_row",
+]  # fmt: skip

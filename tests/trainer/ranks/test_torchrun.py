@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -11,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from tests.trainer.ranks.groups import ONE_RANK, opened
-from tests.trainer.training_child import BASE, SETTINGS, rows, train_on
+from tests.trainer.ranks.groups import ONE_RANK, one_step
+from tests.trainer.training_child import SETTINGS
 from trainer.errors import TrainerError
 from trainer.ranks.group import RankGroup, Ranks
-from trainer.ranks.launch import Launcher, RankPlace, join_group, rank_count, torchrun_place
-from trainer.runtime.rank_program import is_other_rank, require_one_alias
+from trainer.ranks.launch import Launcher, RankPlace, join_group, outside_torchrun, rank_count, torchrun_place
+from trainer.runtime.rank_program import is_other_rank, require_one_alias, require_undivided_gpus
 
 ADDRESS = {"MASTER_ADDR": "node-0"}
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -47,6 +48,21 @@ def test_several_processes_train_one_alias(monkeypatch: pytest.MonkeyPatch) -> N
         require_one_alias(several, aliases)
 
 
+def test_an_engine_pauses_for_one_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under torchrun too, where the settings name one process."""
+    require_undivided_gpus(SETTINGS, "sleep")
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    require_undivided_gpus(SETTINGS, "split")
+    with pytest.raises(TrainerError, match=r'2 processes train together, and engine.share is "sleep"'):
+        require_undivided_gpus(SETTINGS, "sleep")
+
+
+def test_a_program_that_is_no_rank_gets_none_of_torchruns_variables() -> None:
+    given = {**TORCHRUN, "TORCHELASTIC_RUN_ID": "1", "HOME": "/root"}
+    assert outside_torchrun(given) == {"HOME": "/root"}
+
+
 def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(TrainerError, match=r"2 processes train on this machine, and torch sees 1 GPUs"):
@@ -57,13 +73,6 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-def one_step(base: Path, data: Path, ranks: Ranks) -> dict[str, float]:
-    with opened(base, data, ranks) as core:
-        core.go_to(BASE)
-        metrics, _ = train_on(core, rows(1))
-    return {name: value for name, value in metrics.items() if name != "forward_tokens"}
 
 
 def disconnect(ranks: Ranks) -> None:
@@ -108,3 +117,15 @@ def test_hone_learn_on_another_rank_computes_the_firsts_steps_and_ends_with_it(
         assert one == pytest.approx(expected, abs=1e-6)
     assert other.returncode == 0, errors
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_torchrun_itself_starts_a_trainer_of_two_processes(tiny_base: Path, tmp_path: Path) -> None:
+    program = ["-m", "tests.trainer.ranks.torchrun_program", str(tiny_base), str(tmp_path)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found.pop("processes") == 2
+    assert found == pytest.approx(one_step(tiny_base, tmp_path / "one", ONE_RANK), abs=1e-6)
