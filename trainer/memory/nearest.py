@@ -35,6 +35,10 @@ _CANDIDATES: Final = 2  # smaller models that are measured
 def nearest_setups(plan: Plan, row_tokens: int | None) -> Iterator[str]:
     """The set-ups that fit, each changing one thing, the cheapest change first."""
     card, cards = plan.machine.card, plan.machine.cards
+    if 1 <= plan.trainer_cards < plan.settings.processes:
+        fewer = plan.settings.model_copy(update={"processes": plan.trainer_cards})
+        if plan_measured(replace(plan.base, settings=fewer), plan.machine, fewer, plan.engine, plan.tokens).fits:
+            yield f"trainer.processes = {plan.trainer_cards}"
     if plan.settings.gradient_checkpointing is False:
         changed = plan.settings.model_copy(update={"gradient_checkpointing": True})
         if plan_base(plan.base.profile, plan.machine, changed, plan.engine, plan.tokens, row_tokens).fits:

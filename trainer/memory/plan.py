@@ -59,6 +59,11 @@ class Plan:
         return self.engine.share != "split" and not self.engine.elsewhere
 
     @property
+    def trainer_cards(self) -> int:
+        """How many cards the engine leaves the trainer, where each has its own."""
+        return self.machine.cards - (0 if self.engine.elsewhere else 1)
+
+    @property
     def fits(self) -> bool:
         """Whether the set-up runs."""
         return self.chosen.fits
@@ -254,13 +259,14 @@ def _place_processes(
 
 
 def share_base(plan: Plan) -> Plan | None:
-    """The same with a share of the base on each card but the engine's.
+    """The same with a share of the base on each card but the engine's, or in each of `trainer.processes`.
 
     None: there are too few cards, or the plan is for a card in turns, or for a copy in 4 bits, which has no shares.
     """
-    elsewhere = plan.engine.elsewhere
-    count = plan.machine.cards - (0 if elsewhere else 1)
-    if count < 2 or plan.settings.quantize is not None or (plan.engine.share != "split" and not elsewhere):
+    free = plan.trainer_cards
+    count = plan.settings.processes if plan.settings.processes > 1 else free
+    in_turns = plan.engine.share != "split" and not plan.engine.elsewhere
+    if not 2 <= count <= free or plan.settings.quantize is not None or in_turns:
         return None
     settings = plan.settings.model_copy(update={"processes": count, "shard_base": True})
     return plan_measured(replace(plan.base, settings=settings), plan.machine, settings, plan.engine, plan.tokens)

@@ -12,8 +12,8 @@ from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 
 
-def settings(processes: int, gpus: list[int] | None = None, **engine: Any) -> HoneSettings:
-    trainer = {"processes": processes, "gpus": gpus or [], "device": "cuda"}
+def settings(processes: int, own: list[int] | None = None, **engine: Any) -> HoneSettings:
+    trainer = {"processes": processes, "gpus": own or [], "device": "cuda"}
     its_engine = {"base": "org/model", "device": "cuda", **engine}
     return HoneSettings.model_validate({"engine": its_engine, "trainer": trainer})
 

@@ -79,14 +79,16 @@ def test_processes_have_a_card_each_beside_the_engines(tiny: ModelProfile) -> No
     assert values["trainer.shard_base"] is False
     written = "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
     HoneSettings.model_validate(tomllib.loads(written))
-    assert not planned(tiny, 40, cards=3, processes=3).fits  # the engine needs one, too
+    too_many = planned(tiny, 40, cards=3, processes=3)  # the engine needs one, too
+    assert (too_many.fits, too_many.nearest[0]) == (False, "trainer.processes = 2")
     assert planned(tiny, 40, cards=3, processes=3, facts=EngineFacts(elsewhere=True)).fits
 
 
 def test_a_copy_in_four_bits_and_an_engine_that_pauses_have_no_shares(tiny: ModelProfile) -> None:
     small = needed(tiny, 2048)[0] / 3
-    for facts, changes in ((EngineFacts(elsewhere=True), {"quantize": "nf4"}), (EngineFacts(share="sleep"), {})):
-        made = planned(tiny, small, cards=8, tokens=2048, facts=facts, **changes)
+    cases = [(EngineFacts(elsewhere=True), "nf4"), (EngineFacts(share="sleep"), None)]
+    for facts, quantize in cases:
+        made = planned(tiny, small, cards=8, tokens=2048, facts=facts, quantize=quantize)
         assert made.settings.processes == 1
         assert not made.settings.shard_base
 

@@ -47,7 +47,7 @@ def uneven_rows(step: int) -> list[WeightedRow]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Two steps: their metrics, the LoRA's weights, and the first moments, which are a tenth of the gradients."""
+    """Steps: their metrics, the LoRA's weights, and the first moments, which are a tenth of the gradients."""
 
     metrics: tuple[dict[str, float], ...]
     weights: dict[str, torch.Tensor]
@@ -80,8 +80,18 @@ def two_steps(
     else:
         core.go_to(start(after, 1))
     metrics.append(train_on(core, rows(2), 2)[0])
-    moments = {str(number): state["exp_avg"] for number, state in core._optimizer.state()["adamw"].items()}
-    return Outcome(tuple(metrics), core.policy.state(), moments, after)
+    return Outcome(tuple(metrics), core.policy.state(), _moments(core), after)
+
+
+def first_step(core: TrainerCore) -> Outcome:
+    """One step from the base, of two optimizer steps."""
+    core.go_to(BASE)
+    metrics, written = train_on(core, uneven_rows(1), 1)
+    return Outcome((metrics,), core.policy.state(), _moments(core), written)
+
+
+def _moments(core: TrainerCore) -> dict[str, torch.Tensor]:
+    return {str(number): state["exp_avg"] for number, state in core._optimizer.state()["adamw"].items()}
 
 
 def assert_equal(found: Outcome, expected: Outcome, bound: float = 1e-6) -> None:
@@ -119,5 +129,6 @@ def with_bad_row(rows: Sequence[WeightedRow], name: str) -> list[WeightedRow]:
 
 
 __all__ = [
-    "ONE_RANK", "Outcome", "assert_equal", "joined", "one_step", "opened", "two_steps", "uneven_rows", "with_bad_row",
+    "ONE_RANK", "Outcome", "assert_equal", "first_step", "joined", "one_step", "opened", "two_steps", "uneven_rows",
+    "with_bad_row",
 ]  # fmt: skip

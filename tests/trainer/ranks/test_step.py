@@ -18,6 +18,7 @@ from tests.trainer.ranks.groups import (
     ONE_RANK,
     Outcome,
     assert_equal,
+    first_step,
     joined,
     opened,
     two_steps,
@@ -109,14 +110,19 @@ def test_a_head_of_its_own_and_experts_with_a_lora_are_shared_too(
 
 
 @long
-def test_a_copy_in_four_bits_is_whole_in_each(
-    ranks: Ranks, expected: Expected, tiny_base: Path, tmp_path: Path
-) -> None:
-    """Ranks load and quantise one after another; a copy has no shares (`trainer.settings`)."""
+def test_a_copy_in_four_bits_is_whole_in_each(ranks: Ranks, tiny_base: Path, tmp_path: Path) -> None:
+    """Ranks load and quantise one after another; a copy has no shares (`trainer.settings`).
+
+    One step is compared. Its first gradient differs by 5e-8 with three ranks, with a copy as without one. AdamW divides
+    each gradient by its own size, so at this learning rate each update enlarges what rounding began: after the fourth
+    it is 1.0e-6 with a copy and 0.7e-6 without one, and 1.0e-6 between two ways to pack rows in one process.
+    """
     changes = CHANGES | {"quantize": "nf4"}
-    with opened(tiny_base, tmp_path, ranks, **changes) as core:
+    with opened(tiny_base, tmp_path / "one", ONE_RANK, **changes) as core:
+        wanted = first_step(core)
+    with opened(tiny_base, tmp_path / "several", ranks, **changes) as core:
         assert is_quantized(core.policy.module)
-        assert_equal(two_steps(core), expected(tiny_base, **changes))
+        assert_equal(first_step(core), wanted)
 
 
 @long
