@@ -121,6 +121,7 @@ def test_hone_learn_on_another_rank_computes_the_firsts_steps_and_ends_with_it(
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.timeout(600)  # four processes import torch, one after the other where cores are busy
 def test_torchrun_itself_starts_a_trainer_of_two_processes(tiny_base: Path, tmp_path: Path) -> None:
     program = ["-m", "tests.trainer.ranks.torchrun_program", str(tiny_base), str(tmp_path)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
