@@ -13,7 +13,7 @@ from recorder.models.base_model import read_base_model
 from recorder.models.shipped_configs import SHIPPED
 from trainer.memory.cards import Card
 from trainer.memory.needs import EngineFacts, MeasuredBase, measure_base
-from trainer.memory.plan import place
+from trainer.memory.placement import place
 from trainer.settings import TrainerSettings
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "models.md"

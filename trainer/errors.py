@@ -11,6 +11,7 @@ TrainerError
 ├── DoesNotFit            a set-up of engine and trainer that a card cannot hold
 ├── MemoryFull            a pass with one row alone did not fit into memory
 ├── RowTooLong            a row above the token budget did not fit into memory in a pass of its own
+├── RankLost              a process of several that train together ended, or does not answer
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
 ├── StepInterrupted       the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
@@ -83,6 +84,13 @@ class RowTooLong(TrainerError):
     """A row above `trainer.token_budget` does not fit into memory alone, though it was estimated to.
 
     It is excluded, and so are rows that are as long; the step begins again without them.
+    """
+
+
+class RankLost(TrainerError):
+    """A process of several that train together ended, or does not answer.
+
+    The groups are not at fault: they are given back. This process must end, and be started again.
     """
 
 

@@ -40,8 +40,8 @@ class TrainerSettings(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train. `auto`: a GPU if there is one."""
     gpus: list[int] = Field([], max_length=64)
-    """The GPUs of a trainer that `hone up` starts, by number; one process uses the first. A GPU of `engine.gpus` only
-    with `engine.share`. Default: what torch sees."""
+    """The GPUs of a trainer that `hone up` starts, by number. Each of `processes` uses one, in this order. A GPU of
+    `engine.gpus` only with `engine.share`. Default: what torch sees."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the base's weights; it must equal the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     quantize: Literal["nf4"] | None = None
@@ -53,6 +53,14 @@ class TrainerSettings(BaseModel):
     threads: int = Field(1, ge=1)
     """CPU threads of the trainer. The default is 1, because two threads beside a busy engine on two cores nearly stall.
     """
+    processes: int = Field(1, ge=1, le=64)
+    """Processes that train together on this machine, each on a GPU of its own. Under torchrun its environment decides
+    (docs/gpu.md)."""
+    shard_base: bool = False
+    """With several processes: each holds a share of the base's weights, and gathers a layer while it computes it. For a
+    base that does not fit on one GPU; slower than a whole base in each process. Not with `quantize`."""
+    rank_timeout_s: float = Field(1800.0, gt=0)
+    """How long a process waits for another one. It must be longer than the longest pass."""
     seed: int = 42
     """Random seed of the first LoRA weights, and of everything random after them."""
 
@@ -176,6 +184,20 @@ class TrainerSettings(BaseModel):
         if self.normaliser == "constant" and self.constant_length is None:
             why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
             raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_processes(self) -> Self:
+        if self.shard_base and self.quantize is not None:
+            raise ValueError(
+                f'shard_base and quantize = "{self.quantize}" exclude each other: processes share plain weights alone. '
+                "Set one of them."
+            )
+        if self.gpus and self.processes > len(self.gpus):
+            raise ValueError(
+                f"processes is {self.processes}, and gpus {self.gpus} has {len(self.gpus)}: each process needs a GPU "
+                f"of its own. Set processes = {len(self.gpus)}, or name more GPUs."
+            )
         return self
 
     @field_validator("gpus")

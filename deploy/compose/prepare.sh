@@ -1,7 +1,7 @@
 #!/bin/sh
 # Creates the passwords and keys for compose.yaml, which must not be in a repository. Existing ones stay unchanged.
 #
-#     ./prepare.sh cpu|gpu && docker compose up
+#     ./prepare.sh cpu|gpu|gpus && docker compose up
 #
 # .env holds variables for the containers, secrets/ holds files for them. The containers' users can read these files; the
 # folder's mode keeps this machine's other users out.
@@ -10,9 +10,9 @@ cd "$(dirname "$0")"
 umask 077
 
 case "${1:-}" in
-cpu | gpu) profile=$1 ;;
+cpu | gpu | gpus) profile=$1 ;;
 *)
-    echo "usage: $0 cpu|gpu" >&2
+    echo "usage: $0 cpu|gpu|gpus" >&2
     exit 2
     ;;
 esac
@@ -25,6 +25,7 @@ if [ ! -e .env ]; then
         echo "POSTGRES_PASSWORD=$(random)"
         echo "ENGINE_KEY=$(random)"
         echo "GRAFANA_PASSWORD=$(random)"
+        if [ "$profile" = gpus ]; then echo "ENGINE_SHARE=0.9"; fi # the engine has a GPU of its own
     } >.env.new
     mv .env.new .env
 elif ! grep -qx "COMPOSE_PROFILES=$profile" .env; then

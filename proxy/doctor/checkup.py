@@ -24,6 +24,7 @@ from proxy.doctor.machine import check_gpu_memory, list_gpus, shares_gpus
 from proxy.doctor.mcp_servers import check_mcp_servers
 from proxy.doctor.memory_plan import ask_plan
 from proxy.doctor.model_settings import check_model
+from proxy.doctor.training_processes import check_processes
 from proxy.engine.command import KEY_FILE, engine_urls, running_engine
 from proxy.engine.device import detect_device
 from proxy.engine.parsers import REASONING_PARSER, TOOL_PARSER, engine_parsers
@@ -224,12 +225,13 @@ async def check_all(
 async def check_memory(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
     """Whether engine and trainer fit on this machine's GPUs; it takes seconds where they share some."""
     there = await asyncio.to_thread(list_gpus)
+    several = check_processes(settings, there)
     if (reason := shares_gpus(settings, there)) is not None:
-        return [reason]
+        return [*several, reason]
     if machine.check_trainer(settings).verdict is not FindingLevel.FINE:
-        return []  # `check_environments` reports it
+        return several  # `check_environments` reports it
     base = settings.trainer.base or str(settings.engine.base)
-    return [check_gpu_memory(settings, there, await ask_plan(base, there, config=config, env=env))]
+    return [*several, check_gpu_memory(settings, there, await ask_plan(base, there, config=config, env=env))]
 
 
 async def _of_engines(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:

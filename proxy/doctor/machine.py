@@ -235,10 +235,11 @@ def check_gpu_memory(settings: HoneSettings, there: Sequence[float], plan: Memor
 
 
 def _several(settings: HoneSettings, there: Sequence[float]) -> Finding:
-    """With several GPUs, the trainer uses the first."""
+    """With several GPUs, each process of the trainer uses one, from the first."""
     engine, trainer = settings.engine.gpus, settings.trainer.gpus
     if engine and (trainer or 0 not in engine):
-        text = f"the engine uses GPU {_listed(engine)} of {len(there)}, and the trainer GPU {_listed(trainer or [0])}."
+        own = (trainer or range(len(there)))[: settings.trainer.processes]
+        text = f"the engine uses GPU {_listed(engine)} of {len(there)}, and the trainer GPU {_listed(own)}."
         return Finding(CHECK, FindingLevel.FINE, text)
     engines = settings.engine.env.get(VISIBLE_GPUS)
     if engines is not None and engines.split(",")[0].strip() != "0":

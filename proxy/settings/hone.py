@@ -112,6 +112,11 @@ class HoneSettings(BaseSettings):
     def _place_on_gpus(self) -> None:
         """Raise ValueError where engine and trainer have a GPU in common and may not, or share none and should."""
         engine, trainer = self.engine.gpus, self.trainer.gpus
+        if self.trainer.processes > 1 and self.engine.share != "split":
+            raise ValueError(
+                f'trainer.processes is {self.trainer.processes}, and engine.share is "{self.engine.share}": an engine '
+                'pauses for one process alone. Set trainer.processes = 1, or engine.share = "split"'
+            )
         if not engine or not trainer:
             return
         common = sorted({*engine} & {*trainer})

@@ -18,7 +18,8 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
-CLUSTERS = ("one-gpu", "several-engines")
+CLUSTERS = ("one-gpu", "several-engines", "several-nodes")
+BELOW = {"several-nodes": "several-engines"}  # whose files stand where a folder has none of the same name
 _OURS = re.compile(r"(?:registry\.example/)?hone(?:-learner(?:-cpu)?)?:")
 
 
@@ -41,7 +42,12 @@ def documents(file: Path) -> list[dict[str, Any]]:
 
 def manifests(cluster: str) -> list[dict[str, Any]]:
     """Every object of one of Kubernetes' folders."""
-    return [one for file in sorted((DEPLOY / "kubernetes" / cluster).glob("*.yaml")) for one in documents(file)]
+    files = {file.name: file for name in (BELOW.get(cluster), cluster) if name for file in _files(name)}
+    return [one for name in sorted(files) for one in documents(files[name])]
+
+
+def _files(cluster: str) -> list[Path]:
+    return sorted((DEPLOY / "kubernetes" / cluster).glob("*.yaml"))
 
 
 def of_kind(cluster: str, *kinds: str) -> dict[str, dict[str, Any]]:

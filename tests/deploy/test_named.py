@@ -122,7 +122,7 @@ def test_containers_get_variables_that_settings_take(monkeypatch: pytest.MonkeyP
 
 
 def test_the_store_is_a_postgresql_everywhere() -> None:
-    for name in ("setup", "proxy", "judge", "learner", "learner-cpu"):
+    for name in ("setup", "proxy", "judge", "learner", "learner-gpus", "learner-cpu"):
         url = services()[name]["environment"]["HONE_RECORDER__URL"]
         assert url.startswith("postgresql+asyncpg://hone:${POSTGRES_PASSWORD"), name
         assert url.endswith("@postgres:5432/hone"), name
@@ -142,7 +142,7 @@ def vllms() -> Iterator[tuple[str, list[str], dict[str, str | None]]]:
 
 def test_vllm_is_started_as_hone_starts_it() -> None:
     found = list(vllms())
-    assert len(found) == 3
+    assert len(found) == 5
     for where, argv, env in found:
         flags = dict(flag.partition("=")[::2] for flag in argv if flag.startswith("--"))
         name = flags["--served-model-name"]
@@ -294,7 +294,8 @@ def test_volumes_and_secrets_that_pods_name_are_there() -> None:
                 assert {item["key"] for item in volume.get("secret", {}).get("items", [])} <= keys
             for one in pod["containers"]:
                 assert {mount["name"] for mount in one["volumeMounts"]} <= offered, name
-                asked = [variable["valueFrom"]["secretKeyRef"] for variable in one["env"] if "valueFrom" in variable]
+                sources = [variable["valueFrom"] for variable in one["env"] if "valueFrom" in variable]
+                asked = [source["secretKeyRef"] for source in sources if "secretKeyRef" in source]
                 assert {ref["key"] for ref in asked} <= keys, name
                 assert {ref["name"] for ref in asked} <= {"hone"}
 
@@ -314,7 +315,7 @@ def test_the_engine_is_reached_by_the_proxy_alone() -> None:
         }
         assert selected == components
     on_engines_net = {name for name, one in services().items() if "engine" in one.get("networks", [])}
-    assert on_engines_net == {"proxy", "engine", "engine-cpu"}
+    assert on_engines_net == {"proxy", "engine", "engine-gpus", "engine-cpu"}
 
 
 def test_judge_and_learner_reach_the_proxy_where_it_says_that_it_is() -> None:
@@ -322,7 +323,7 @@ def test_judge_and_learner_reach_the_proxy_where_it_says_that_it_is() -> None:
     url = f"http://proxy:{ProxySettings().port}"
     compose = services()
     assert compose["proxy"]["environment"]["HONE_PROXY__URL"] == url
-    for name in ("judge", "learner", "learner-cpu"):
+    for name in ("judge", "learner", "learner-gpus", "learner-cpu"):
         assert set(compose[name]["networks"]) & set(compose["proxy"]["networks"]), name
     for cluster in CLUSTERS:
         [proxy] = [one for one in hones() if one.where == f"{cluster}: proxy"]
@@ -369,7 +370,7 @@ def _selectors(thing: Any) -> Iterator[dict[str, str]]:
 def test_whatever_serves_in_compose_is_asked_whether_it_is_well() -> None:
     """Judge and learner listen nowhere: the store tells of them. The rest is the image's own question, or one here."""
     asked = {name for name, one in services().items() if "test" in one.get("healthcheck", {})}
-    assert asked == {"engine", "engine-cpu", "judge-model", "postgres", "prometheus", "grafana"}
+    assert asked == {"engine", "engine-gpus", "engine-cpu", "judge-model", "postgres", "prometheus", "grafana"}
     off = {name for name, one in services().items() if one.get("healthcheck") == {"disable": True}}
     assert off == {"setup", "judge"}
     assert [line for line in (DEPLOY / "docker" / "Dockerfile").read_text().splitlines() if "HEALTHCHECK --" in line]

@@ -60,7 +60,7 @@ OTHERS: Final = {
     "chmod": "changes what is not here", "sed": "changes what a reader would set",
     "rm": "removes what is not here", "cat": "shows what is not here",
     "echo": "only prints", "ls": "only prints", "env": "only prints", "nvidia-smi": "needs a GPU",
-    "gh": "needs a forge",
+    "gh": "needs a forge", "torchrun": "needs several GPUs; tests/trainer/ranks", "srun": "needs a cluster",
     "twine": "needs a registry", "watch": "goes on until it is stopped", "ssh": "needs another machine",
     "rsync": "needs another machine", "scp": "needs another machine", "printf": "only prints", "test": "a shell's own",
 }  # fmt: skip

@@ -12,7 +12,7 @@ import sys
 import click
 
 from recorder.commands.context import Context
-from trainer.commands.support import log_to_terminal, run
+from trainer.commands.support import log_to_terminal, processes_option, run, work_as_other_rank
 
 
 @click.command()
@@ -20,11 +20,17 @@ from trainer.commands.support import log_to_terminal, run
 @click.option(
     "--check", "only_check", is_flag=True, help="Only check whether gates can attempt their scenarios, then exit."
 )
+@processes_option
 @click.option("--engine-logprobs", is_flag=True, hidden=True)  # `hone doctor` sends them on standard input
 @click.option("--explain-target", is_flag=True, hidden=True)  # for `hone doctor`
 @click.pass_obj
 def learn(
-    context: Context, names: tuple[str, ...], only_check: bool, engine_logprobs: bool, explain_target: bool
+    context: Context,
+    names: tuple[str, ...],
+    only_check: bool,
+    processes: int | None,
+    engine_logprobs: bool,
+    explain_target: bool,
 ) -> None:
     """Train on live traffic: begin a step whenever enough groups are scored, until stopped."""
     if explain_target:
@@ -35,6 +41,9 @@ def learn(
         return
     if only_check:
         _check(context)
+        return
+    context.override("trainer.processes", processes)
+    if work_as_other_rank(context):
         return
     log_to_terminal()
     run(_learn(context, names), stopped=0)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from recorder.models.base_model import ModelProfile
     from trainer.memory.cards import Card
     from trainer.memory.needs import EngineFacts
-    from trainer.memory.plan import Placement, Plan
+    from trainer.memory.placement import Placement
+    from trainer.memory.plan import Plan
 
 
 @click.command()
@@ -89,7 +90,7 @@ def _plan(
     base = find_base(model)  # before torch is loaded, which takes seconds
     _require_served(base, settings.engine)
     with pause_gc():
-        from trainer.memory.plan import make_plan
+        from trainer.memory.planner import make_plan
         from trainer.runtime.train import trainer_settings
 
     return make_plan(
@@ -104,7 +105,7 @@ def _plan(
 
 
 def _without_quantize(made: Plan, row_tokens: int | None) -> Plan | None:
-    from trainer.memory.plan import plan_without_quantize
+    from trainer.memory.planner import plan_without_quantize
 
     return plan_without_quantize(made, row_tokens)
 
@@ -168,15 +169,22 @@ def _show(made: Plan) -> None:
     whose = "the trainer's own memory" if not chosen.host else "what leaves the card, and the trainer's own memory"
     rows.append((f"machine: {whose}", made.host_bytes, "not on the card"))
     show_table(["", "GiB", ""], [[name, f"{size / figures.GIB:.1f}", note] for name, size, note in rows], right=["GiB"])
-    for title, placement in (("On one card", made.shared), ("On two cards", made.apart)):
+    for placement in (made.shared, made.apart):
         if placement is not None:
             echo()
-            _show_settings(made, title, placement)
+            _show_settings(made, _title(made, placement), placement)
     if made.seconds is not None:
         low, high = made.seconds
         echo()
         card = made.machine.card
         echo(f"Training takes {low:.2g} to {high:.2g} s for {SPEED_TOKENS:,} tokens on {card} (estimated).")
+
+
+def _title(made: Plan, placement: Placement) -> str:
+    if placement.trainers > 1:
+        what = "a share of the base" if made.settings.shard_base else "a process"
+        return f"With {what} on each of {placement.trainers} cards"
+    return "On one card" if placement.is_shared else "On two cards"
 
 
 def _show_settings(made: Plan, title: str, placement: Placement) -> None:

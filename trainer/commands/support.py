@@ -43,6 +43,23 @@ def wanted_services(
     )  # fmt: skip
 
 
+processes_option = click.option(
+    "--processes", type=click.IntRange(1, 64), metavar="N",
+    help="Processes that train together on this machine, each on a GPU of its own [trainer.processes].",
+)  # fmt: skip
+
+
+def work_as_other_rank(context: Context) -> bool:
+    """Under torchrun, on every rank but the first: compute what that one sends until it ends, and return True."""
+    from trainer.runtime.rank_program import is_other_rank, work_as_rank
+
+    if not is_other_rank():
+        return False
+    log_to_terminal()
+    work_as_rank(context.settings())
+    return True
+
+
 def path_option(name: str, text: str) -> Callable[[F], F]:
     """A flag for a file or a folder."""
     return click.option(name, type=click.Path(path_type=Path), help=text)

@@ -22,9 +22,11 @@ from trainer.commands.support import (
     log_to_terminal,
     parse_shares,
     path_option,
+    processes_option,
     run,
     tell_ignored_columns,
     wanted_services,
+    work_as_other_rank,
 )
 
 if TYPE_CHECKING:
@@ -203,11 +205,19 @@ def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str,
 @click.option(
     "--resume", metavar="CAMPAIGN", help="Resume an unfinished campaign with the settings that it began with."
 )
+@processes_option
 @click.option("--new", "fresh", is_flag=True, help="Begin a new campaign, even if one of this name is unfinished.")
 @click.option("--estimate", "only_estimate", is_flag=True, help="Only print what it would take. Nothing is started.")
 @click.pass_obj
 def train(
-    context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, only_estimate: bool, **flags: Any
+    context: Context,
+    /,
+    proxy_url: str | None,
+    resume: str | None,
+    processes: int | None,
+    fresh: bool,
+    only_estimate: bool,
+    **flags: Any,
 ) -> None:
     """Train over a list of scenarios: attempt, judge, train, swap, repeat.
 
@@ -216,10 +226,13 @@ def train(
     """
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
+    context.override("trainer.processes", processes)
     if only_estimate:
         if resume is not None:
             raise click.UsageError("--estimate counts a campaign from its beginning: do not use --resume with it.")
         estimate(context)
+        return
+    if work_as_other_rank(context):
         return
     log_to_terminal()
     if run(_train(context, proxy_url, resume, fresh=fresh)).reason == "paused":

@@ -167,6 +167,20 @@ class MeasuredBase:
             self._low = self.high if few == self.high.tokens else measure_step(self.profile.config, self.settings, few)
         return self._low
 
+    @property
+    def saved_by_shares(self) -> int:
+        """The bytes of the base that a rank does not hold at its peak (`trainer.shard_base`).
+
+        A pass gathers embedding, last norm and head, and two layers: one that is computed, and the next one.
+        """
+        settings, profile = self.settings, self.profile
+        if not settings.shard_base or settings.processes == 1 or not (profile.hidden_size and profile.layers):
+            return 0
+        vectors = (profile.vocab_size or 0) * (1 if profile.is_head_tied else 2)
+        ends = min(self.high.base, vectors * profile.hidden_size * BFLOAT16)
+        gathered = ends + (self.high.base - ends) * min(1.0, 2 / len(profile.layers))
+        return round((self.high.base - gathered) * (1 - 1 / settings.processes))
+
     def held(self, tokens: int) -> int:
         """The bytes that a pass of this many tokens holds, up to `high.tokens`."""
         if tokens >= self.high.tokens or self.high.tokens == self.low.tokens:
@@ -183,14 +197,14 @@ class MeasuredBase:
 
     def trainer(self, tokens: int) -> TrainerNeed:
         """What the trainer needs for passes of `tokens`, and for the row that has to be trained."""
-        held = self.held(tokens)
+        held = self.held(tokens) - self.saved_by_shares
         if self.row_tokens is None or self.row_tokens <= tokens:
             return TrainerNeed(tokens, held, self.high.host)
         if self._rows is None:
             budget = {"token_budget": min(self.settings.token_budget, self.high.tokens)}
             self._rows = LongRows(self.profile, self.settings.model_copy(update=budget))
         row = self._rows.need(self.row_tokens)  # of another budget only the tiles would differ, and those hardly
-        return replace(row, tokens=tokens, held=max(held, row.held))
+        return replace(row, tokens=tokens, held=max(held, row.held - self.saved_by_shares))
 
     def engine(self, tokens: int, engine: EngineFacts, rank: int) -> EngineNeed:
         """What the engine needs to sample rows of this many tokens."""

@@ -14,7 +14,7 @@ from recorder.models.base_model import read_base_model
 from trainer.errors import DoesNotFit, PlanInvalid, UnsupportedModel
 from trainer.memory.cards import Card, card_of
 from trainer.memory.needs import CONTEXT_BYTES, GIB, EngineFacts
-from trainer.memory.plan import make_plan
+from trainer.memory.planner import make_plan
 from trainer.policy.base_model import choose_device
 from trainer.settings import TrainerSettings
 
@@ -32,7 +32,7 @@ def require_room(base: Path, settings: TrainerSettings, card: Card | None = None
         plan = make_plan(profile, card, settings, EngineFacts(elsewhere=True), search=False)
         if plan.chosen.trainer.held + CONTEXT_BYTES <= card.gib * GIB:
             return
-        plan = make_plan(profile, card, settings, EngineFacts(elsewhere=True))
+        plan = make_plan(profile, card, settings, EngineFacts(elsewhere=True), cards=settings.processes)
     except (BaseInvalid, PlanInvalid, UnsupportedModel):
         return
     raise DoesNotFit(plan.sentence)

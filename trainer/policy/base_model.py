@@ -37,10 +37,12 @@ from trainer.lora.expert_layer import is_transposed, use_own_experts
 from trainer.lora.targets import choose_targets, measure_shares
 from trainer.policy import memory, positions, startup_check
 from trainer.policy.attention import interface as attention
-from trainer.policy.model import Policy
+from trainer.policy.model import Policy, decoder_of
 from trainer.policy.text_model import load_text_model, text_config
 from trainer.quantization import copy_gap
 from trainer.quantization.layers import explain_quantized, quantize_layers, require_plain_weights
+from trainer.ranks.base_shares import shard_base
+from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
 
 # What transformers and PEFT raise of a model whose classes or packages do not fit together.
@@ -94,12 +96,29 @@ def load_decoder(base: Path) -> Decode | None:
     return decode
 
 
-def load_policy(base: Path, settings: TrainerSettings) -> Policy:
-    """Load a base from a folder and add a LoRA with reproducible initial weights (`settings.seed`)."""
+def load_policy(base: Path, settings: TrainerSettings, ranks: Ranks = ONE_RANK) -> Policy:
+    """Load a base from a folder and add a LoRA with reproducible initial weights (`settings.seed`).
+
+    All ranks of a trainer call it; those of one machine load the base one after another.
+    """
     attention.register_attention()
     transformers_logging.disable_progress_bar()
     device = choose_device(settings)
     memory.use_expandable_segments(device)
+    policy = ranks.in_turn(lambda: _load_unchecked(base, settings, device, ranks))
+    check = (
+        f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
+        f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
+    )
+    with memory_errors(check, device):
+        try:
+            ranks.together(lambda: startup_check.choose_attention(policy, settings.token_budget))
+        except (*_FOREIGN, ValueError) as e:
+            raise _unsupported(base, e) from e
+    return policy
+
+
+def _load_unchecked(base: Path, settings: TrainerSettings, device: torch.device, ranks: Ranks) -> Policy:
     part = _text_part(base)
     require_plain_weights(str(base), read_config(base), settings.quantize)
     try:
@@ -115,17 +134,12 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     with memory_errors(f"the base {base} does not fit into memory", device):
         copied = _quantize(model, base, device) if settings.quantize else None
         adapted = add_lora(model, base, settings, architecture)  # PEFT draws initial weights on the CPU on any device
-        policy = Policy(adapted.to(device), str(base), settings, part)
+        if ranks.is_sharded:
+            shard_base(adapted.get_base_model(), decoder_of(adapted.get_base_model()), device, str(base))
+        else:
+            adapted = adapted.to(device)
+        policy = Policy(adapted, str(base), settings, part, ranks)
     policy.copied = copied
-    check = (
-        f"the base {base} leaves too little memory for the rows of the start-up check, which are at most "
-        f"trainer.token_budget ({settings.token_budget}) tokens long: lower it"
-    )
-    with memory_errors(check, device):
-        try:
-            startup_check.choose_attention(policy, settings.token_budget)
-        except (*_FOREIGN, ValueError) as e:
-            raise _unsupported(base, e) from e
     return policy
 
 

@@ -26,9 +26,12 @@ _SHARED_BYTES: Final = 2 * _GIB  # more than CUDA's own contexts take: another p
 class PassMemoryFull(MemoryError):
     """The memory was full during a pass. `tokens` and `rows`: of that pass."""
 
-    def __init__(self, one: Pack, why: str) -> None:
-        super().__init__(why)
-        self.tokens, self.rows = len(one), len(one.rows)
+    def __init__(self, why: str, tokens: int, rows: int) -> None:
+        super().__init__(why, tokens, rows)  # all of it: another process may read the error
+        self.tokens, self.rows = tokens, rows
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @contextmanager
@@ -39,7 +42,7 @@ def pass_errors(one: Pack) -> Iterator[None]:
     except (RuntimeError, MemoryError) as e:
         if not is_out_of_memory(e):
             raise
-        raise PassMemoryFull(one, str(e)) from e
+        raise PassMemoryFull(str(e), len(one), len(one.rows)) from e
 
 
 # The allocator's settings, by the names that torch reads; a user's own are left as they are.

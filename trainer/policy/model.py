@@ -30,6 +30,8 @@ from trainer.policy.attention import interface as attention
 from trainer.policy.pass_method import PassMethod, choose_method
 from trainer.policy.tiles import TiledMlps
 from trainer.quantization.copy_gap import CopyLogprobs
+from trainer.ranks import base_shares
+from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
 
 _PEFT = "base_model.model."  # peft's two classes around the model
@@ -39,12 +41,21 @@ _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' name
 class Policy:
     """A base with one LoRA. Not thread-safe: one thread owns it."""
 
-    def __init__(self, model: PeftModel, base: str, settings: TrainerSettings, text_part: str = TEXT) -> None:
+    def __init__(
+        self,
+        model: PeftModel,
+        base: str,
+        settings: TrainerSettings,
+        text_part: str = TEXT,
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
         """`text_part`: how an adapter's file names the modules with the layers (`recorder.models.media`)."""
         self.base = base
+        self.ranks = ranks
         self._model = model
         self._causal: PreTrainedModel = model.get_base_model()
-        self._decoder = _decoder_of(self._causal)
+        self._decoder = decoder_of(self._causal)
+        self._decode = base_shares.decoder_call(self._causal, self._decoder)
         self._parameters = {
             _file_name(name, text_part): parameter
             for name, parameter in sorted(model.named_parameters())
@@ -98,7 +109,7 @@ class Policy:
 
     @property
     def module(self) -> nn.Module:
-        """Base and LoRA, for moving them between devices (`trainer.step.residence`)."""
+        """Base and LoRA, for moving them between devices (`trainer.step.state.residence`)."""
         module: nn.Module = self._model
         return module
 
@@ -128,13 +139,21 @@ class Policy:
             arguments = {"segments": one.segments, "query_tile": method.tile}
         dtype = self._causal.dtype
         with self._autocast(), self._by(method):
-            states: Tensor = self._decoder(
+            states = self._decode(
                 input_ids=self._batch_of(one.token_ids, one.batch),
                 position_ids=self._batch_of(one.position_ids, one.batch),
                 use_cache=False,
                 **arguments,
-            ).last_hidden_state
+            )
         return states.flatten(0, 1).to(dtype)
+
+    def end_pass(self) -> None:
+        """Free what a pass gathered of weights that ranks share: after its backward pass, or its last logits."""
+        base_shares.end_pass(self._causal)
+
+    def reset_pass(self) -> None:
+        """Forget a pass that failed half-way on all ranks alike."""
+        base_shares.reset_pass(self._causal)
 
     def head(self, states: Tensor) -> Tensor:
         """Return the logits of hidden states (n, hidden) → (n, vocabulary), with the model's own post-processing."""
@@ -228,7 +247,7 @@ class Policy:
     def own_hidden(self, row: NDArray[np.int32]) -> Tensor:
         """Return the last hidden states of one row by the model's own forward pass: (tokens, hidden), float32."""
         with self._autocast():
-            states: Tensor = self._decoder(input_ids=self._batch_of(row), use_cache=False).last_hidden_state
+            states = self._decode(input_ids=self._batch_of(row), use_cache=False)
         return states[0].float()
 
     def _batch_of(self, flat: NDArray[np.integer], batch: int = 1) -> Tensor:
@@ -239,7 +258,7 @@ class Policy:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._causal.dtype == torch.bfloat16)
 
 
-def _decoder_of(causal: PreTrainedModel) -> nn.Module:
+def decoder_of(causal: PreTrainedModel) -> nn.Module:
     """The model without its head. Transformers finds none in a model whose prefix names another class (Llama 4)."""
     found: nn.Module = causal.get_decoder()
     return causal.get_submodule("model") if found is causal else found

@@ -104,6 +104,7 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
             if implementation == "sdpa" and not policy.supports_sdpa:
                 continue
             policy.set_attention(implementation, layout)
+            policy.reset_pass()
             if _holds(partial(_reproduces, policy, token_budget), policy, expected, token_budget):
                 _require_scores_fit(policy, token_budget)
                 policy.has_long_rows = _holds(partial(_has_long_rows, policy), policy, expected, token_budget)
@@ -111,6 +112,7 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
             policy.unpacked_reason = policy.unpacked_reason or "packed rows have other logits than each row has alone"
     finally:
         policy.load_state(None)
+        policy.end_pass()
     raise UnsupportedModel(
         f"the base {policy.base} computes its logits in a way that the trainer does not know: its own forward pass "
         "and the trainer's differ. Train another base, or report the model."
@@ -171,7 +173,7 @@ def _reproduces(policy: Policy, token_budget: int, expected: Sequence[_Reference
     while True:
         packs = make_packs(rows, budget, policy.layout)
         try:
-            return all(_is_reproduced(policy, one, expected) for one in packs)
+            return policy.ranks.all(_are_reproduced(policy, packs, expected))
         except _UNSUPPORTED as e:  # the model does not support it, or does not pass `segments`
             if policy.attention == _OWN and policy.layout is Layout.ALONE:
                 raise
@@ -197,11 +199,17 @@ def _has_long_rows(policy: Policy, expected: Sequence[_ReferenceRow]) -> bool:
     packs = make_packs([one.row for one in short], _SHORT_PASS, Layout.ALONE)
     budget, policy.pass_budget, policy.has_long_rows = policy.pass_budget, _SHORT_PASS, True
     try:
-        return all(_is_reproduced(policy, one, short) for one in packs)
+        return policy.ranks.all(_are_reproduced(policy, packs, short))
     except (UnsupportedModel, TypeError, ValueError):  # for example an MLP that returns more than its output
         return False
     finally:
         policy.pass_budget, policy.has_long_rows = budget, False
+
+
+def _are_reproduced(policy: Policy, packs: Sequence[Pack], expected: Sequence[_ReferenceRow]) -> bool:
+    """Whether all packs are computed as expected. Ranks make equally many passes, whatever each one finds."""
+    found = [_is_reproduced(policy, one, expected) for one in packs]
+    return all(found)
 
 
 def _is_reproduced(policy: Policy, one: Pack, expected: Sequence[_ReferenceRow]) -> bool:

@@ -50,6 +50,7 @@ from trainer.campaign.health import RULES
 from trainer.errors import AliasBusy, StepFailed
 from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
+from trainer.runtime.rank_program import require_one_alias
 from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
 from trainer.settings import TrainerSettings
 from trainer.step.engine_trial import require_accepted
@@ -262,6 +263,7 @@ async def learn(
     progress = CompositeProgress(progress, PhaseFile(everything.data / LEARNER_PHASE))
     try:
         found = await _aliases(Project(store, everything.project), names, progress)
+        require_one_alias(everything.trainer, found)
         async with asyncio.TaskGroup() as learners:
             for alias in found:
                 learners.create_task(_tracked(store, alias, everything, progress, open_with))

@@ -43,6 +43,7 @@ from trainer.agents.attempts import Endpoint
 from trainer.agents.user_agent import AgentSpec, UserAgent
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import ServiceUnavailable
+from trainer.ranks.launch import outside_torchrun
 
 RUN_FILE = "run.json"
 POLL_S = 0.2  # for changes that send no signal: files, and whether a proxy answers
@@ -225,7 +226,7 @@ class _Child:
         with file_modes.open_log(log) as out:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "proxy.supervision.watchdog", str(GRACE_S), *argv,
-                env={**os.environ, **env},
+                env={**outside_torchrun(os.environ), **env},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=out,
                 stderr=out,

@@ -43,6 +43,7 @@ from trainer.progress import CompositeProgress, JsonProgress, Notice, PhaseStatu
 from trainer.report import page, terminal
 from trainer.report.contents import gather_report
 from trainer.runtime import measures
+from trainer.runtime.rank_program import require_undivided_gpus
 from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
 from trainer.settings import TrainerSettings
 from trainer.step.summary import StepTrainer
@@ -178,6 +179,7 @@ async def open_in_background(
 
 async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
     """Load the base that the engine serves, and take the alias's lease."""
+    require_undivided_gpus(everything.trainer, everything.engine.share)
     module = await asyncio.to_thread(_import_trainer)
     await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
     engine, settings = everything.engine, trainer_settings(everything)

@@ -87,3 +87,15 @@ async def test_a_learner_that_hangs_with_the_gpu_is_killed(
         assert not await gpu_pauses.is_gpu_used(sharing._project)  # the controller may wake the engine
     finally:
         await learner.stop()
+
+
+def test_a_learner_of_several_processes_has_their_number_and_their_gpus(tmp_path: Path) -> None:
+    config = tmp_path / "hone.toml"
+    engine = 'engine = {base = "org/model", device = "cuda", gpus = [2]}'
+    config.write_text(f"{engine}\ntrainer = {{processes = 2, gpus = [0, 1]}}\n")
+    learner = HoneUp(
+        load_settings(config, {}).settings, config=config, flags={}, output=choose_output(Console(), as_json=True)
+    )._learner()
+    assert learner.env["CUDA_VISIBLE_DEVICES"] == "0,1"
+    given = Path(learner.argv[learner.argv.index("--config") + 1])
+    assert load_settings(given, {}).settings.trainer.processes == 2

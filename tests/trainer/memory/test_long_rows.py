@@ -18,7 +18,7 @@ from trainer.memory import long_rows, needs
 from trainer.memory.cards import Card
 from trainer.memory.long_rows import PlannedRows
 from trainer.memory.needs import CONTEXT_BYTES, GIB, HOST_SHARE, EngineFacts, LongRows
-from trainer.memory.plan import make_plan
+from trainer.memory.planner import make_plan
 from trainer.memory.step_memory import StepMemory, measure_row, measure_step
 from trainer.policy import memory, positions, row_fit
 from trainer.policy.model import Policy

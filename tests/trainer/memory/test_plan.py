@@ -20,7 +20,9 @@ from trainer.memory import needs, start
 from trainer.memory import plan as plans
 from trainer.memory.cards import CARDS, Card, find_card
 from trainer.memory.needs import CONTEXT_BYTES, ENGINE_EXTRA_BYTES, GIB, RESERVED, EngineFacts
-from trainer.memory.plan import UTILISATION, Plan, make_plan
+from trainer.memory.placement import VLLM_SHARE
+from trainer.memory.plan import UTILISATION, Plan
+from trainer.memory.planner import make_plan
 from trainer.memory.step_memory import StepMemory, measure_step
 from trainer.settings import TrainerSettings
 
@@ -47,6 +49,48 @@ def needed(profile: ModelProfile, tokens: int) -> tuple[float, float]:
     """What trainer and engine need at least, in GiB."""
     made = planned(profile, 1000, tokens=tokens).chosen
     return made.trainer.total / GIB, made.engine.least / GIB
+
+
+def test_a_base_that_fits_no_card_is_shared_among_several(tmp_path: Path) -> None:
+    """The engine runs elsewhere, so all cards are the trainer's."""
+    values = _QWEN | BASES["small"] | {"num_hidden_layers": 300, "vocab_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    deep, settings = read_base_model(tmp_path, needs_weights=False), TrainerSettings(token_budget=2048)
+    facts = EngineFacts(elsewhere=True)
+    whole = make_plan(deep, Card("large", 1000), settings, facts)
+    card = Card("small", (whole.chosen.trainer.total - whole.base.high.base / 3) / GIB)
+    made = make_plan(deep, card, settings, facts, cards=3)
+    assert made.fits
+    saved = whole.chosen.trainer.held - made.chosen.trainer.held
+    assert 0.6 * whole.base.high.base < saved < whole.base.high.base * 2 / 3
+    found = made.setting_values(made.chosen)
+    assert (found["trainer.processes"], found["trainer.shard_base"]) == (3, True)
+    assert "fits on 3 small" in made.sentence
+    assert "on each of its cards" in made.sentence
+    assert not make_plan(deep, card, settings, facts, search=False).fits
+
+
+def test_processes_have_a_card_each_beside_the_engines(tiny: ModelProfile) -> None:
+    made = planned(tiny, 40, cards=4, processes=3)
+    assert made.fits
+    assert "fits on 4 cards of 40 GiB" in made.sentence
+    values = made.setting_values(made.chosen)
+    assert (values["engine.gpus"], values["trainer.gpus"], values["trainer.processes"]) == ([3], [0, 1, 2], 3)
+    assert values["trainer.shard_base"] is False
+    written = "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+    HoneSettings.model_validate(tomllib.loads(written))
+    too_many = planned(tiny, 40, cards=3, processes=3)  # the engine needs one, too
+    assert (too_many.fits, too_many.nearest[0]) == (False, "trainer.processes = 2")
+    assert planned(tiny, 40, cards=3, processes=3, facts=EngineFacts(elsewhere=True)).fits
+
+
+def test_a_copy_in_four_bits_and_an_engine_that_pauses_have_no_shares(tiny: ModelProfile) -> None:
+    small = needed(tiny, 2048)[0] / 3
+    cases = [(EngineFacts(elsewhere=True), "nf4"), (EngineFacts(share="sleep"), None)]
+    for facts, quantize in cases:
+        made = planned(tiny, small, cards=8, tokens=2048, facts=facts, quantize=quantize)
+        assert made.settings.processes == 1
+        assert not made.settings.shard_base
 
 
 def test_the_settings_of_one_card_leave_the_trainer_what_it_needs(tiny: ModelProfile) -> None:
@@ -91,8 +135,8 @@ def test_two_cards_hold_what_one_does_not(tiny: ModelProfile) -> None:
     assert any(f"two cards of {gib:g} GiB" in word for word in one.nearest)
     values = two.setting_values(two.chosen)
     assert (values["engine.gpus"], values["trainer.gpus"]) == ([1], [0])
-    assert values["engine.gpu_memory_utilization"] == plans.VLLM_SHARE
-    assert values["engine.kv_cache_bytes"] + two.chosen.engine.fixed <= plans.VLLM_SHARE * gib * GIB
+    assert values["engine.gpu_memory_utilization"] == VLLM_SHARE
+    assert values["engine.kv_cache_bytes"] + two.chosen.engine.fixed <= VLLM_SHARE * gib * GIB
 
 
 @pytest.mark.parametrize(("gib", "cards", "tokens"), [(8.0, 1, 4096), (12.0, 1, 16_384), (8.0, 2, 16_384)])
@@ -265,7 +309,7 @@ def test_a_card_used_in_turns_holds_what_a_split_one_does_not(tiny: ModelProfile
     values = asleep.setting_values(asleep.chosen)
     assert values["engine.share"] == "sleep"
     assert "engine.kv_cache_bytes" not in values
-    assert values["engine.gpu_memory_utilization"] == plans.VLLM_SHARE
+    assert values["engine.gpu_memory_utilization"] == VLLM_SHARE
 
 
 def test_sleep_is_refused_where_the_machine_cannot_hold_both_copies(tiny: ModelProfile) -> None:

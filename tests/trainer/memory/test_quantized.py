@@ -19,7 +19,8 @@ from recorder.models.base_model import ModelProfile, read_base_model
 from trainer.errors import UnsupportedModel
 from trainer.memory.cards import Card
 from trainer.memory.needs import GIB, EngineFacts
-from trainer.memory.plan import Plan, make_plan, plan_without_quantize
+from trainer.memory.plan import Plan
+from trainer.memory.planner import make_plan, plan_without_quantize
 from trainer.memory.step_memory import measure_step
 from trainer.quantization.layers import quantize_layers
 from trainer.quantization.nf4 import Nf4Linear

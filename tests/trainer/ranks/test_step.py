@@ -1,0 +1,178 @@
+"""Steps of several processes are one process's steps, whatever each of them computes, and whatever goes wrong.
+
+A start of a process costs several CPU seconds, so `make test` starts one group for all that it compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.tensor import DTensor
+
+from tests.trainer.families import save_family
+from tests.trainer.ranks.faulty_worker import FAULT
+from tests.trainer.ranks.groups import (
+    ONE_RANK,
+    Outcome,
+    assert_equal,
+    first_step,
+    joined,
+    opened,
+    two_steps,
+    uneven_rows,
+    with_bad_row,
+)
+from tests.trainer.training_child import BASE, train_on
+from trainer.errors import StepFailed, StepInterrupted
+from trainer.quantization.layers import is_quantized
+from trainer.ranks.base_shares import is_shared
+from trainer.ranks.group import Ranks
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+
+pytestmark = pytest.mark.slow
+
+# Two optimizer steps, a KL pass in each pass, and chunks of the head whose number differs between ranks.
+CHANGES: dict[str, Any] = {"kl_coef": 0.1, "logprob_chunk": 3}
+Expected = Callable[..., Outcome]
+SHARED = pytest.mark.parametrize("shard_base", [False, True], ids=["whole", "shared"])
+long = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def fault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("fault") / "fault"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT, str(path))
+        yield path
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=long)])
+def ranks(request: pytest.FixtureRequest, fault: Path) -> Iterator[Ranks]:
+    with joined(request.param) as group:
+        yield group
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """What one process computes, each case once."""
+    known: dict[str, Outcome] = {}
+
+    def compute(base: Path, **changes: Any) -> Outcome:
+        key = f"{base} {changes}"
+        if key not in known:
+            with opened(base, tmp_path_factory.mktemp("one"), ONE_RANK, **changes) as core:
+                known[key] = two_steps(core)
+        return known[key]
+
+    return compute
+
+
+@SHARED
+def test_two_steps_on_uneven_rows_are_one_processs(
+    ranks: Ranks, expected: Expected, tiny_base: Path, tmp_path: Path, shard_base: bool
+) -> None:
+    """The second optimizer step of each has a single row, so that some ranks have no pass that counts."""
+    with opened(tiny_base, tmp_path, ranks, shard_base=shard_base, **CHANGES) as core:
+        assert is_shared(core.policy._causal) == shard_base
+        assert_equal(two_steps(core), expected(tiny_base, **CHANGES))
+
+
+def held_numbers(core: TrainerCore) -> int:
+    """How many of the base's numbers this rank holds."""
+    frozen = [one for one in core.policy._causal.parameters() if not one.requires_grad]
+    return sum((one.to_local() if isinstance(one, DTensor) else one).numel() for one in frozen)
+
+
+def share(core: TrainerCore, count: int) -> int:
+    """How many the first rank should hold: of each tensor a part of its first dimension, rounded up."""
+    frozen = [one for one in core.policy._causal.parameters() if not one.requires_grad]
+    return sum(-(-one.shape[0] // count) * one.shape[1:].numel() for one in frozen)
+
+
+@long
+@pytest.mark.parametrize("family", ["qwen3", "qwen3-moe"])
+def test_a_head_of_its_own_and_experts_with_a_lora_are_shared_too(
+    ranks: Ranks, expected: Expected, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, family: str
+) -> None:
+    base = tmp_path_factory.getbasetemp() / family
+    if not base.exists():
+        save_family(family, base)
+    changes = {"gradient_checkpointing": True, "logprob_chunk": 2}
+    with opened(base, tmp_path, ranks, shard_base=True, **changes) as core:
+        assert any("experts" in name for name in core.policy.parameters) == (family == "qwen3-moe")
+        assert held_numbers(core) == share(core, ranks.count)
+        assert_equal(two_steps(core), expected(base, **changes))
+        assert held_numbers(core) == share(core, ranks.count)  # what passes gathered is freed, the head too
+
+
+@long
+def test_a_copy_in_four_bits_is_whole_in_each(ranks: Ranks, tiny_base: Path, tmp_path: Path) -> None:
+    """Ranks load and quantise one after another; a copy has no shares (`trainer.settings`).
+
+    One step is compared. Its first gradient differs by 5e-8 with three ranks, with a copy as without one. AdamW divides
+    each gradient by its own size, so at this learning rate each update enlarges what rounding began: after the fourth
+    it is 1.0e-6 with a copy and 0.7e-6 without one, and 1.0e-6 between two ways to pack rows in one process.
+    """
+    changes = CHANGES | {"quantize": "nf4"}
+    with opened(tiny_base, tmp_path / "one", ONE_RANK, **changes) as core:
+        wanted = first_step(core)
+    with opened(tiny_base, tmp_path / "several", ranks, **changes) as core:
+        assert is_quantized(core.policy.module)
+        assert_equal(first_step(core), wanted)
+
+
+@long
+def test_a_version_of_one_process_is_trained_further_by_several(
+    ranks: Ranks, expected: Expected, tiny_base: Path, tmp_path: Path
+) -> None:
+    straight = expected(tiny_base, **CHANGES)
+    with opened(tiny_base, tmp_path, ranks, **CHANGES) as core:
+        core._files._folders = TrainerFolders(straight.first.published.path.parent, straight.first.checkpoint.parent)
+        assert_equal(two_steps(core, after=straight.first), straight)
+
+
+@long
+@SHARED
+def test_an_error_or_a_stop_of_one_rank_ends_the_step_on_all_and_the_next_one_is_made(
+    ranks: Ranks, expected: Expected, tiny_base: Path, tmp_path: Path, shard_base: bool
+) -> None:
+    """The rows of these two trajectories are computed by different ranks."""
+    asked = iter([False, True])
+    with opened(tiny_base, tmp_path, ranks, shard_base=shard_base, **CHANGES) as core:
+        for name in ("t0", "t1"):
+            core.go_to(BASE)
+            with pytest.raises(StepFailed, match=rf"not finite \(trajectories {name}\)"):
+                train_on(core, with_bad_row(uneven_rows(1), name))
+        core.go_to(BASE)
+        with pytest.raises(StepInterrupted):
+            train_on(core, uneven_rows(1), stopped=lambda: next(asked))
+        assert_equal(two_steps(core), expected(tiny_base, **CHANGES))
+
+
+@long
+def test_where_memory_is_full_on_another_rank_all_repeat_the_step_with_smaller_passes(
+    ranks: Ranks, fault: Path, tiny_base: Path, tmp_path: Path
+) -> None:
+    changes = {"token_budget": 128}
+    given = [one for step in (1, 2, 3) for one in uneven_rows(step) if len(one.row) <= 41]
+    with opened(tiny_base, tmp_path / "one", ONE_RANK, **changes) as core:
+        wanted = two_steps(core, lambda _: given)
+    with opened(tiny_base, tmp_path / "several", ranks, **changes) as core:
+        try:
+            fault.write_text("room 45")
+            found = two_steps(core, lambda _: given)
+        finally:
+            fault.unlink()
+        assert core.pass_budget == 32
+    assert_equal(found, wanted)
+
+
+def test_the_device_names_the_processes(ranks: Ranks) -> None:
+    """What fits into memory is stored under it."""
+    assert ranks.describe("cpu (16 GiB)") == f"{ranks.count} processes on cpu (16 GiB)" + (
+        ", each with a share of the base" if ranks.is_sharded else ""
+    )
