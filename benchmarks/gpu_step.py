@@ -45,8 +45,12 @@ from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES, SampledTokens
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.packs.tokens import gather_tokens
 from trainer.settings import TrainerSettings
-from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.results import PhaseSeconds, StartVersion, WrittenStep
 
 RESULTS = Path(__file__).parent / "results" / "gpu_step.json"
 GIB = 1024**3
@@ -127,10 +131,8 @@ def sampled_by(
 ) -> list[WeightedRow]:
     """Return the rows with the policy's own logprobs, so that ratios are near 1 as in a real step."""
     random, said = np.random.default_rng(1), list(rows)
-    for one in update.plan_update(policy, rows, settings).packs:
-        found, _ = update.pack_logprobs(
-            policy, one, update.gather_tokens(one, rows, policy.device), settings.logprob_chunk
-        )
+    for one in plan_update(policy, rows, settings).packs:
+        found, _ = update.pack_logprobs(policy, one, gather_tokens(one, rows, policy.device), settings.logprob_chunk)
         for index, part in zip(
             one.rows, torch.split(found, [rows[i].row.trained_tokens for i in one.rows]), strict=True
         ):
@@ -210,8 +212,8 @@ def _loss_and_gradient(
     policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings
 ) -> tuple[float, Tensor, Tensor]:
     total, logprobs = 0.0, []
-    for one in update.plan_update(policy, rows, settings).packs:
-        tokens = update.gather_tokens(one, rows, policy.device)
+    for one in plan_update(policy, rows, settings).packs:
+        tokens = gather_tokens(one, rows, policy.device)
         found, _ = update.pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         loss = update.weighted_losses(tokens, found, None, settings)[1].sum()
         torch.autograd.backward(loss)
@@ -312,7 +314,7 @@ Way = Callable[[Policy, Sequence[WeightedRow], TrainerSettings], object]
 
 
 def _packed(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> None:
-    planned = update.plan_update(policy, rows, settings)
+    planned = plan_update(policy, rows, settings)
     update.train_step(policy, Optimizer(policy.parameters, settings), planned, settings, _never)
 
 
@@ -362,7 +364,7 @@ def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, An
     ids = np.random.default_rng(3).integers(3, vocabulary(policy), length)
     rows = [WeightedRow(_as_row("long", ids, np.arange(length) % 1024 >= 512), 0.5, 1.0)]
     optimizer = Optimizer(policy.parameters, chosen)
-    planned = update.plan_update(policy, rows, chosen)
+    planned = plan_update(policy, rows, chosen)
     told: dict[str, Any] = {"tokens": length, "fits": False}
     with suppress(torch.OutOfMemoryError):
         update.train_step(policy, optimizer, planned, chosen, _never)  # the first pass chooses kernels

@@ -35,6 +35,7 @@ from trainer.policy.attention.interface import NAME
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import plan_update
 from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
 
@@ -127,7 +128,7 @@ def timed_step(policy: Policy, rows: Sequence[WeightedRow]) -> tuple[dict[str, f
     """Run one step, and return its cost and its gradient."""
     optimizer, state = GradientOptimizer(policy.parameters, SETTINGS), policy.state()
     wall, cpu = time.perf_counter(), time.process_time()
-    planned = update.plan_update(policy, rows, SETTINGS)
+    planned = plan_update(policy, rows, SETTINGS)
     metrics = update.train_step(policy, optimizer, planned, SETTINGS, lambda: False)
     spent = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     policy.load_state(state)

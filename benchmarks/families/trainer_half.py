@@ -42,8 +42,10 @@ from trainer.policy.base_model import (
 )
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.packs.tokens import gather_tokens
 from trainer.policy.text_model import load_text_model
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update, train_step
+from trainer.policy.update import pack_logprobs, train_step
 from trainer.settings import TrainerSettings
 
 SETTINGS: Final = TrainerSettings(device="cpu", rank=8, alpha=16.0, token_budget=512, lr=1e-2, logprob_chunk=64)

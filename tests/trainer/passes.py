@@ -10,7 +10,9 @@ from torch import Tensor
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy.model import Policy
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.packs.tokens import gather_tokens
+from trainer.policy.update import pack_logprobs
 from trainer.settings import TrainerSettings
 
 

@@ -16,7 +16,9 @@ from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.weights import WeightedRow
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
-from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.results import PhaseSeconds, StartVersion, WrittenStep
 
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
 

@@ -40,6 +40,7 @@ from trainer.policy.attention import scores
 from trainer.policy.base_model import add_lora
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import plan_update
 from trainer.policy.startup_check import possible_attentions
 from trainer.policy.text_model import text_config
 from trainer.quantization.layers import shape_layers
@@ -274,7 +275,7 @@ def _measure_with(implementation: str, config: Any, settings: TrainerSettings, p
         optimizer = _MeasuredOptimizer(policy.parameters, settings)
         optimizer.counter = counter
         rows = _rows(planned.tokens, planned.one_row or policy.layout is not Layout.PACKED, settings.kl_coef)
-        plan = update.plan_update(policy, rows, settings, planned.tokens)
+        plan = plan_update(policy, rows, settings, planned.tokens)
         lora = sum(one.numel() for one in policy.parameters.values())
         with counter:
             counter.hold([*adapted.parameters(), *adapted.buffers()])

@@ -98,7 +98,7 @@ class Policy:
 
     @property
     def module(self) -> nn.Module:
-        """Base and LoRA, for moving them between devices (`trainer.step.residence`)."""
+        """Base and LoRA, for moving them between devices (`trainer.step.state.residence`)."""
         module: nn.Module = self._model
         return module
 

@@ -1,147 +1,29 @@
-"""One optimizer step over weighted rows: forward and backward pack by pack, one update, and its metrics.
+"""One optimizer step over weighted rows: forward and backward pack by pack, then one update.
 
-Owns: gathering trained tokens, the sum of the loss, the metrics. Refuses: files, the store, choosing rows.
+Owns: the passes of an update and the sum of the loss. Refuses: files, the store, choosing rows, and how they are packed
+(`trainer.policy.packs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.batch.layouts import make_packs
 from trainer.batch.packing import Pack
-from trainer.batch.weights import TokenValues, WeightedRow
+from trainer.batch.weights import WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy import memory
 from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, kl_to_teacher
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import UpdatePlan
+from trainer.policy.packs.sums import FreshGaps, StepSums
+from trainer.policy.packs.tokens import PackTokens, gather_tokens
 from trainer.settings import TrainerSettings
-
-_ADDED = frozenset({"trained_tokens", "forward_tokens"})
-_OF_THE_FIRST = frozenset({"fresh_tokens", "kl_engine", "logprob_gap", "logprob_gap_max"})
-
-
-@dataclass(frozen=True, slots=True)
-class PackTokens:
-    """The trained tokens of a pack, each tensor of shape (n,). `before`: flat indices of the tokens before them."""
-
-    before: Tensor  # int64
-    targets: Tensor  # int64
-    temperatures: Tensor
-    behaviour: Tensor
-    advantages: Tensor
-    rl_weights: Tensor
-    ce_weights: Tensor | None  # None: all are 0
-    kl_weights: Tensor | None
-    teacher: Tensor | None  # None: the base is the teacher of all
-    parent: Tensor | None  # None: the policy is still the parent
-    units: Tensor  # int64: the row or turn of each token, from 0
-    unit_count: int
-    fresh: Tensor  # bool: sampled by the version that is being trained
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-@dataclass(slots=True)
-class StepSums:
-    """The sums of a step over its packs."""
-
-    trained_tokens: int = 0
-    forward_tokens: int = 0  # what was computed: shared prefixes once, and padding
-    loss: float = 0.0
-    ratio: float = 0.0
-    ratio_max: float = 0.0
-    clipped: int = 0
-    entropy: float = 0.0
-    kl_base: float | None = None  # None: not computed
-
-    def means(self) -> dict[str, float]:
-        """The metrics of the step, by their names in a report."""
-        n = max(1, self.trained_tokens)
-        metrics = {
-            "loss": self.loss,
-            "ratio_mean": self.ratio / n,
-            "ratio_max": self.ratio_max,
-            "clip_fraction": self.clipped / n,
-            "entropy": self.entropy / n,
-            "trained_tokens": float(self.trained_tokens),
-            "forward_tokens": float(self.forward_tokens),
-        }
-        if self.kl_base is not None:
-            metrics["kl_base"] = self.kl_base / n
-        return metrics
-
-
-@dataclass(slots=True)
-class FreshGaps:
-    """How far the trainer's logprobs are from the engine's, before any update, over fresh tokens.
-
-    For other tokens a gap is drift of the policy, not a difference between engine and trainer. `by_trajectory`: the
-    number of tokens and the sum of their |Δlogprob| (nats).
-    """
-
-    tokens: int = 0
-    kl_engine: float = 0.0  # a sum, as is the next one
-    gap: float = 0.0
-    gap_max: float = 0.0
-    by_trajectory: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def add(self, one: Pack, rows: Sequence[WeightedRow], tokens: PackTokens, logprobs: Tensor) -> None:
-        """Add the fresh tokens of a pack. The KL is the k3 estimate of KL(engine ‖ trainer)."""
-        gaps = (logprobs.detach() - tokens.behaviour).double()  # the estimate is of the order of the square
-        fresh = gaps[tokens.fresh]
-        if not len(fresh):
-            return
-        self.tokens += len(fresh)
-        self.kl_engine += float((torch.expm1(fresh) - fresh).sum())
-        self.gap += float(fresh.abs().sum())
-        self.gap_max = max(self.gap_max, float(fresh.abs().max()))
-        sizes = [rows[index].row.trained_tokens for index in one.rows]
-        each = zip(one.rows, torch.split(gaps, sizes), torch.split(tokens.fresh, sizes), strict=True)
-        for index, its, is_fresh in each:
-            owner = rows[index].row.trajectory_id
-            number, total = self.by_trajectory.get(owner, (0, 0.0))
-            self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
-
-    def means(self) -> dict[str, float]:
-        """The metrics of the step, by their names in a report."""
-        metrics = {"fresh_tokens": float(self.tokens)}
-        if self.tokens:
-            metrics |= {"kl_engine": self.kl_engine / self.tokens, "logprob_gap": self.gap / self.tokens}
-            metrics["logprob_gap_max"] = self.gap_max
-        return metrics
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatePlan:
-    """The rows of a step and how they are packed."""
-
-    rows: Sequence[WeightedRow]
-    packs: Sequence[Pack] = field(default_factory=list)
-
-
-def plan_update(
-    policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings, pass_budget: int | None = None
-) -> UpdatePlan:
-    """Pack the rows of a step, each cut after its last trained token.
-
-    `pass_budget`: tokens of a pack; None: `token_budget`. Rows longer than that come first, the longest one before the
-    others: what does not fit into memory is then found soon.
-    """
-    ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
-    budget = pass_budget or settings.token_budget
-    packs = make_packs(ids, budget, policy.layout)
-    return UpdatePlan(rows, sorted(packs, key=lambda one: -len(one) if len(one) > budget else 0))
 
 
 def train_step(
@@ -189,79 +71,10 @@ def measure_parent(
     return rows
 
 
-def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
-    """The rows of each optimizer step of a training step, in their order."""
-    parts: dict[int, list[WeightedRow]] = {}
-    for row in rows:
-        parts.setdefault(row.substep, []).append(row)
-    return [parts[number] for number in sorted(parts)]
-
-
-def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The metrics of a step from those of its optimizer steps: tokens are summed, maxima are maxima of all.
-
-    The difference between trainer and engine is taken from the first one: after it the weights differ.
-    """
-    first, *later = done
-    merged = dict(first)
-    for name in first.keys() - _OF_THE_FIRST:
-        values = [metrics[name] for metrics in done if name in metrics]
-        merged[name] = sum(values) if name in _ADDED else max(values) if name.endswith("_max") else fmean(values)
-    return merged if later else dict(first)
-
-
 def pack_logprobs(policy: Policy, one: Pack, tokens: PackTokens, chunk: int) -> tuple[Tensor, Tensor]:
     """Return the logprobs (with gradient) and entropies of a pack's trained tokens, float32 of shape (n,)."""
     hidden = policy.hidden(one)[tokens.before]
     return token_logprobs(hidden, policy.head, tokens.targets, tokens.temperatures, chunk=chunk)
-
-
-def gather_tokens(
-    one: Pack, rows: Sequence[WeightedRow], device: torch.device, ratio_over: Literal["row", "turn"] = "row"
-) -> PackTokens:
-    """Find the trained tokens of a pack: the position that predicts each, and the inputs of the loss."""
-    own = [rows[index] for index in one.rows]
-    trained = [np.flatnonzero(weighted.row.trained) for weighted in own]
-    pairs = [(weighted.row, at) for weighted, at in zip(own, trained, strict=True)]
-    units = _units(trained, ratio_over)
-
-    def floats(arrays: Iterable[NDArray[np.floating]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(list(arrays)).astype(np.float32)).to(device)
-
-    def spread(values: Iterable[TokenValues]) -> Tensor:
-        return floats(np.broadcast_to(value, len(at)) for value, at in zip(values, trained, strict=True))
-
-    def weights(values: Sequence[TokenValues]) -> Tensor | None:
-        return spread(values) if any(np.any(value) for value in values) else None
-
-    def known(values: Sequence[NDArray[np.floating] | None]) -> Tensor | None:
-        filled: list[TokenValues] = [np.nan if value is None else value for value in values]
-        return spread(filled) if any(value is not None for value in values) else None
-
-    def ints(arrays: Iterable[NDArray[np.integer]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(list(arrays)).astype(np.int64)).to(device)
-
-    return PackTokens(
-        before=ints(places[at - 1] for places, at in zip(one.places, trained, strict=True)),
-        targets=ints(row.token_ids[at] for row, at in pairs),
-        temperatures=floats(row.temperature[at] for row, at in pairs),
-        behaviour=floats(row.behaviour[at] for row, at in pairs),
-        advantages=spread(weighted.advantage for weighted in own),
-        rl_weights=spread(weighted.rl_weight for weighted in own),
-        ce_weights=weights([weighted.ce_weight for weighted in own]),
-        kl_weights=weights([weighted.kl_weight for weighted in own]),
-        teacher=known([weighted.teacher for weighted in own]),
-        parent=known([weighted.parent for weighted in own]),
-        units=ints([units]),
-        unit_count=int(units[-1]) + 1,
-        fresh=torch.from_numpy(np.concatenate([row.age[at] == 0 for row, at in pairs])).to(device),
-    )
-
-
-def _units(trained: Sequence[NDArray[np.integer]], ratio_over: Literal["row", "turn"]) -> NDArray[np.integer]:
-    """For each token the number of its row, or of its turn: an unbroken run of trained tokens."""
-    begins = [np.diff(at, prepend=-2) > 1 if ratio_over == "turn" else np.arange(len(at)) == 0 for at in trained]
-    return np.cumsum(np.concatenate(begins)) - 1
 
 
 def _accumulate(

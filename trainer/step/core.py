@@ -1,151 +1,39 @@
-"""The trainer's state in memory: a policy and its optimizer at one version, and the one thread that owns torch.
+"""The trainer's state in memory: a policy and its optimizer at one version.
 
-Owns: loading a version (adapter and checkpoint), computing a step, writing its files, removing folders of versions that
-are no longer needed or were left by a crash, and running all of it on one thread, so that the event loop can renew
-leases and request a stop. Refuses: the store and leases (`trainer.step.alias_trainer`), and the rule of retention
-(`recorder.maintenance.retention`). (Torch's thread pool and settings belong to the thread that first used them.)
+Owns: which version is in memory, repeating a step that did not fit, and what a step made. Refuses: the passes of a step
+(`trainer.step.passes`), files (`trainer.step.state.files`), and the store and leases (`trainer.step.alias_trainer`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final
 
 import torch
-from safetensors import SafetensorError
-from torch import Tensor
 
-from recorder.maintenance.retention import known_folders, release_folders
-from recorder.registry.aliases import AliasView
-from recorder.registry.versions import alias_slug
-from recorder.store.database import Store
-from trainer.artifacts import adapters, checkpoint, durable_folders, probe
-from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
+from trainer.artifacts import adapters
+from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, MemoryFull, RowTooLong, UnsupportedModel, VersionNotWritten
+from trainer.errors import MemoryFull, RowTooLong
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
-from trainer.memory.start import require_room
-from trainer.policy import memory, update
-from trainer.policy.base_model import ROOM, first_architecture, load_policy, memory_errors, read_config
+from trainer.policy import memory
+from trainer.policy.base_model import ROOM, first_architecture, memory_errors, read_config
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
-from trainer.policy.startup_check import random_state
+from trainer.policy.packs.plan import split_substeps
+from trainer.policy.packs.sums import FreshGaps
 from trainer.settings import TrainerSettings
-from trainer.step.engine_gap import NF4_BOUND
-from trainer.step.residence import Residence
+from trainer.step.passes import StepPasses, open_passes
+from trainer.step.state.files import VersionFiles
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.residence import Residence
+from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
 
 _STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class TorchThread:
-    """Runs one job at a time, in order."""
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()  # a second job must not undo the request to stop the first one
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
-        self._cancelled = threading.Event()
-        self._closing = threading.Event()
-
-    def stopped(self) -> bool:
-        """Whether the job should end early: its awaiter was cancelled, or the thread closes."""
-        return self._cancelled.is_set() or self._closing.is_set()
-
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the job in the thread. If cancelled, ask it to stop, and wait until it has stopped."""
-        async with self._turn:
-            self._cancelled.clear()
-            future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                self._cancelled.set()
-                await asyncio.wait([future])
-                raise
-
-    async def close(self) -> None:
-        """Ask a running job to stop, wait for it, end the thread."""
-        self._closing.set()
-        await asyncio.to_thread(self._executor.shutdown)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerFolders:
-    """The folders of versions and checkpoints. A version's two folders have one name."""
-
-    adapters: Path
-    checkpoints: Path
-
-    @classmethod
-    def of(cls, data: Path) -> TrainerFolders:
-        """The folders of a data folder."""
-        return cls(data / "adapters", data / "checkpoints")
-
-
-@dataclass(frozen=True, slots=True)
-class StartVersion:
-    """A version to train from. `path` None: version 0, the base without an adapter."""
-
-    version_id: str
-    path: Path | None
-    manifest_sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedStep:
-    """A step's result in memory. `changed`: the adapter computes something else than the version it began from.
-
-    `gaps`: of each trajectory the number of fresh tokens and the sum of their |Δlogprob| (nats) to the engine.
-    """
-
-    metrics: Mapping[str, float]
-    probe: Mapping[str, object]
-    changed: bool
-    gaps: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenStep:
-    """A step's result on disk, not yet in the store."""
-
-    published: PublishedAdapter
-    checkpoint: Path
-
-    def remove(self) -> None:
-        """Remove its files: the store does not know them."""
-        durable_folders.remove_folder(self.published.path)
-        durable_folders.remove_folder(self.checkpoint)
-
-
-@dataclass(slots=True)
-class PhaseSeconds:
-    """Wall time by phase."""
-
-    by_phase: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time within to a phase."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.by_phase[name] = self.by_phase.get(name, 0.0) + time.perf_counter() - began
 
 
 class TrainerCore:
@@ -157,25 +45,21 @@ class TrainerCore:
         """`fits_alone`: whether a row longer than `token_budget` fits into memory in a pass of its own; None: by
         `trainer.memory.long_rows`.
         """
-        torch.set_num_threads(settings.threads)
-        require_room(base, settings)
-        self.policy: Policy = load_policy(base, settings)
-        self._layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
-        _require_servable(self.policy, settings, self._layout)
-        self._optimizer = Optimizer(self.policy.parameters, settings)
+        self._passes: StepPasses = open_passes(base, settings)
+        self.policy: Policy = self._passes.policy
+        self._optimizer: Optimizer = self._passes.optimizer
+        layout = ExpertLayout.of(first_architecture(read_config(base)), settings.rank)
+        self._files = VersionFiles(self.policy, self._optimizer, settings, folders, layout)
         self._residence = Residence(
             self.policy.module, lambda tensor: tensor.to(self.policy.device), self._optimizer.tensors
         )
         self._settings = settings
-        self._folders = folders
         self._estimate: FitsAlone = fits_alone or PlannedRows(self.policy, base, settings)
         self._too_long: int | None = None  # tokens of the shortest row above the budget that is not computed
         self._at: str | None = None  # the version in memory; None: unknown
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
         self._is_fresh = False  # whether that version's optimizer state was missing
-        # the largest that is accepted of a copy, in nats a token; probes allow for it
-        self._copy_gap = (settings.max_logprob_gap or NF4_BOUND) if settings.quantize else 0.0
 
     def enter_gpu(self) -> None:
         """Move base, LoRA and optimizer state to the device. Raises `MemoryFull`."""
@@ -213,14 +97,7 @@ class TrainerCore:
 
         Raises `UnsupportedModel` if it fails a check that comes before loading, and `VersionNotWritten`.
         """
-        policy = self.policy
-        try:
-            return self._publish(origin, random_state(policy), {"contexts": [], "separation": 0.0})
-        except AdapterInvalid as e:
-            raise UnsupportedModel(
-                f"an adapter for the base {policy.base} with trainer.target {self._settings.target!r} and trainer.rank "
-                f"{self._settings.rank} cannot be served: {e}"
-            ) from e
+        return self._files.publish_trial(origin)
 
     def go_to(self, start: StartVersion) -> bool:
         """Load a version. Return whether its optimizer state was there (True for version 0, which has none).
@@ -239,16 +116,7 @@ class TrainerCore:
         self._at = None
         self._optimizer.reset()
         torch.manual_seed(self._settings.seed)
-        if start.path is None:
-            self.policy.load_state(None)
-            known = True
-        else:
-            self.policy.load_state(adapters.read_adapter(start.path, start.manifest_sha256, self._layout))
-            self._require_scale(start.path)
-            folder = self._folders.checkpoints / start.path.name
-            known = folder.exists()
-            if known:
-                checkpoint.load_checkpoint(folder, self._optimizer)
+        known = self._files.load(start)
         self._at = start.version_id
         return known
 
@@ -274,8 +142,8 @@ class TrainerCore:
             self._at = None
             self._optimizer.rate = rate
             try:
-                fresh = update.FreshGaps()
-                metrics, contexts = self._compute(rows, stopped, seconds, fresh)
+                fresh = FreshGaps()
+                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
                 break
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_out_of_memory(e):
@@ -292,33 +160,8 @@ class TrainerCore:
         `VersionNotWritten`.
         """
         with seconds.phase("publish"):
-            self._written = self._write(origin, trained.probe)
+            self._written = self._files.write(origin, trained.probe)
         return self._written
-
-    def _compute(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds, fresh: update.FreshGaps
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update."""
-        first, *later = update.split_substeps(rows)
-        given = probe.probe_candidates([one.row for one in rows])
-        with seconds.phase("probe"):
-            before = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        with seconds.phase("train"):
-            later = [
-                update.measure_parent(self.policy, self._plan(part), self._settings, stopped, fresh) for part in later
-            ]
-            done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
-        with seconds.phase("probe"):
-            after = probe.next_token_logprobs(self.policy, given, self.pass_budget)
-        return update.merge_substeps(done), probe.choose_contexts(given, after, before, self._copy_gap)
-
-    def _update(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: update.FreshGaps | None = None
-    ) -> dict[str, float]:
-        return update.train_step(self.policy, self._optimizer, self._plan(rows), self._settings, stopped, fresh)
-
-    def _plan(self, rows: Sequence[WeightedRow]) -> update.UpdatePlan:
-        return update.plan_update(self.policy, rows, self._settings, self.pass_budget)
 
     def _lower_pass_budget(self, rows: Sequence[WeightedRow], failure: str, size: tuple[int, int] | None) -> None:
         """Halve the tokens of a pass until the pass that failed is divided, and go back to the step's parent.
@@ -332,7 +175,7 @@ class TrainerCore:
         self._optimizer.zero()
         memory.release_memory(device)
         if size is None:
-            packs = [one for part in update.split_substeps(rows) for one in self._plan(part).packs]
+            packs = [one for part in split_substeps(rows) for one in self._passes.plan(part).packs]
             size = max((len(one), len(one.rows)) for one in packs)
         tokens, rows_of_pass = size
         is_last = rows_of_pass == 1 and (tokens > self.pass_budget or not self.policy.has_long_rows)
@@ -354,69 +197,3 @@ class TrainerCore:
         published = self._written.published
         self._start = StartVersion(version_id, published.path, published.manifest_sha256)
         self._at, self._is_fresh = version_id, False
-
-    def _require_scale(self, folder: Path) -> None:
-        alpha = adapters.lora_alpha(folder)
-        if alpha != self._settings.alpha:
-            raise AdapterInvalid(
-                f"{folder} was trained with alpha {alpha:g}, and trainer.alpha is {self._settings.alpha:g}: its "
-                "weights would give another model. A version's descendants keep its alpha: set trainer.alpha back."
-            )
-
-    def _write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
-        published = self._publish(origin, self.policy.state(), contexts)
-        try:
-            with self._disk_errors(origin):
-                saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
-        except BaseException:  # a version without its optimizer state is not published
-            durable_folders.remove_folder(published.path)
-            raise
-        return WrittenStep(published, saved)
-
-    def _publish(
-        self, origin: AdapterOrigin, state: Mapping[str, Tensor], contexts: Mapping[str, object]
-    ) -> PublishedAdapter:
-        settings, policy = self._settings, self.policy
-        shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-        lora = LoraShape(settings.rank, settings.alpha, policy.modules, self._layout)
-        with self._disk_errors(origin):
-            return adapters.publish_adapter(self._folders.adapters, origin, lora, state, shapes, contexts)
-
-    @contextmanager
-    def _disk_errors(self, origin: AdapterOrigin) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
-            what = "an adapter to try" if origin.number is None else f"version {origin.number}"
-            where = self._folders.adapters.parent
-            raise VersionNotWritten(f"{what} could not be written into {where}: {e}. Is the disk full?") from e
-
-
-def _require_servable(policy: Policy, settings: TrainerSettings, layout: ExpertLayout) -> None:
-    """Refuse a `trainer.target` whose adapters no engine loads, before anything is sampled for it."""
-    shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
-    if not (refused := adapters.unservable_modules(shapes, settings.rank, layout)):
-        return
-    left = [name for name in policy.modules if name not in {*refused, "base_layer"}]
-    todo = f"Set trainer.target = {json.dumps(left)}" if left else "Set trainer.target to linear layers"
-    raise UnsupportedModel(
-        f"trainer.target {settings.target!r} selects {', '.join(refused)} of the base {policy.base}, and engines load "
-        f"no LoRA on such a module (embeddings). {todo}."
-    )
-
-
-async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, keep: int) -> None:
-    """Remove the folders of versions that are not needed, then those that belong to no version in the store."""
-    for released in await release_folders(store, alias.id, keep):
-        for path in filter(None, (released.path, released.checkpoint_path)):
-            await asyncio.to_thread(durable_folders.remove_folder, Path(path))
-    known = await known_folders(store)
-    for parent in (folders.adapters, folders.checkpoints):
-        for folder in _of_alias(parent, alias):
-            if not {folder.name, folder.name.rpartition("-")[0]} & known:
-                await asyncio.to_thread(durable_folders.remove_folder, folder)
-
-
-def _of_alias(parent: Path, alias: AliasView) -> list[Path]:
-    named = re.compile(re.escape(alias_slug(alias.name)) + r"@\d+-[0-9a-f]{12}")
-    return [folder for folder in parent.glob("*@*") if named.fullmatch(folder.name)]

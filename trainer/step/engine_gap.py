@@ -1,7 +1,7 @@
 """Whether the engine's logprobs in a step are the trainer's: the mean gap of fresh tokens, and its bound. Pure.
 
 Owns: the bound for the precisions of engine and trainer, how many tokens a comparison needs, and which groups are at
-fault. Refuses: computing gaps (`trainer.policy.update`), and what becomes of refused groups
+fault. Refuses: computing gaps (`trainer.policy.packs.sums`), and what becomes of refused groups
 (`recorder.queue.training.refusals`).
 
 A fresh token was sampled by the very version that is being trained, so engine and trainer compute the same thing.

@@ -1,7 +1,7 @@
 """The trainer's half of a GPU that it shares with an engine: take it, wait until the engine sleeps, give it back.
 
 Owns: the lease `gpu` while a trainer computes, in the protocol of `recorder.queue.training.gpu_pauses`. Refuses:
-pausing engines (`proxy.versions.pauses`), and how tensors move (`trainer.step.residence`).
+pausing engines (`proxy.versions.pauses`), and how tensors move (`trainer.step.state.residence`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from trainer.batch.packing import Pack, pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group_rows import GroupRows
-from trainer.policy.update import PackTokens, gather_tokens
+from trainer.policy.packs.tokens import PackTokens, gather_tokens
 from trainer.settings import TrainerSettings
 
 TURNS = ((3,), (4, 3), (2, 2, 1), (9,))  # trained tokens of each turn, by trajectory

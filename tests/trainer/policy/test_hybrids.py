@@ -25,7 +25,7 @@ from trainer.policy import pass_method, recurrent, startup_check
 from trainer.policy.attention.interface import register_attention
 from trainer.policy.base_model import add_lora, load_policy
 from trainer.policy.model import Policy
-from trainer.policy.update import plan_update
+from trainer.policy.packs.plan import plan_update
 from trainer.settings import TrainerSettings
 
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=1024, gradient_checkpointing=False)

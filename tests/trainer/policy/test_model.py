@@ -25,7 +25,9 @@ from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.logprobs import full_logprobs, token_logprobs
 from trainer.policy.model import Policy
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.packs.tokens import gather_tokens
+from trainer.policy.update import pack_logprobs
 from trainer.settings import TrainerSettings
 
 Load = Callable[..., Policy]

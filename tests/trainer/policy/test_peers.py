@@ -26,7 +26,8 @@ from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import group_rows
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer, learning_rate
-from trainer.policy.update import plan_update, train_step
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.update import train_step
 from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.slow

@@ -30,8 +30,8 @@ from trainer.errors import TrainerError, UnsupportedModel
 from trainer.policy import memory, startup_check
 from trainer.policy.base_model import load_policy, resolve_base
 from trainer.policy.model import Policy
+from trainer.policy.packs.plan import plan_update
 from trainer.policy.positions import critical_lengths, require_fixed_positions
-from trainer.policy.update import plan_update
 from trainer.settings import TrainerSettings
 
 ORIGINAL = 64
@@ -328,7 +328,8 @@ def test_the_folder_of_an_adapter_is_no_base(tiny_base: Path, tmp_path: Path, wh
 def test_experts_are_trained_where_the_engine_s_class_is_known_and_frozen_elsewhere(tmp_path: Path) -> None:
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    from trainer.step.core import TrainerCore, TrainerFolders
+    from trainer.step.core import TrainerCore
+    from trainer.step.state.folders import TrainerFolders
 
     config = Qwen3MoeConfig(
         **SHAPE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True

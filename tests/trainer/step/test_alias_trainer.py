@@ -20,7 +20,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.objectives.group_rows import UntrainedChoice
-from trainer.step.alias_trainer import OPTIMIZER_FRESH
+from trainer.step.runner import OPTIMIZER_FRESH
 from trainer.trackers.event_figures import figure_names
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.errors import AdapterInvalid, AliasBusy, StepFailed, VersionNotWritten
-from trainer.step.alias_trainer import STEP_FAILED
+from trainer.step.summary import STEP_FAILED
 
 pytestmark = pytest.mark.slow
 

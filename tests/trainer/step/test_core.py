@@ -26,9 +26,13 @@ from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, CheckpointInvalid, StepFailed, StepInterrupted, VersionNotWritten
 from trainer.policy.logprobs import full_logprobs
 from trainer.policy.optim import learning_rate
-from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
+from trainer.policy.packs.plan import plan_update
+from trainer.policy.packs.tokens import gather_tokens
+from trainer.policy.update import pack_logprobs
 from trainer.settings import TrainerSettings
-from trainer.step.core import StartVersion, TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.results import StartVersion, WrittenStep
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,10 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.training_child import BASE, core, rows
 from tests.trainer.world import PROJECT, World
 from trainer.settings import TrainerSettings
-from trainer.step.alias_trainer import AliasTrainer, EngineFacts
-from trainer.step.core import PhaseSeconds
+from trainer.step.alias_trainer import AliasTrainer
 from trainer.step.engine_gap import MIN_TOKENS, Precision, gap_bound, quantized_precision
+from trainer.step.state.engine_facts import EngineFacts
+from trainer.step.state.results import PhaseSeconds
 from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow

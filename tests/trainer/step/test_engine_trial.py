@@ -23,7 +23,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import UnsupportedModel
 from trainer.step import engine_trial
-from trainer.step.core import TorchThread
+from trainer.step.state.torch_thread import TorchThread
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,9 @@ from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import StepFailed
 from trainer.settings import TrainerSettings
-from trainer.step.alias_trainer import AliasTrainer, EngineFacts
+from trainer.step.alias_trainer import AliasTrainer
 from trainer.step.core import TrainerCore
+from trainer.step.state.engine_facts import EngineFacts
 
 URL = "http://127.0.0.1:8701"
 

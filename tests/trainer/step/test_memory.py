@@ -22,7 +22,9 @@ from trainer.batch.weights import WeightedRow
 from trainer.errors import MemoryFull, RowTooLong, StepFailed
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
-from trainer.step.core import TrainerCore, TrainerFolders, WrittenStep
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.results import WrittenStep
 
 REWARDS = [1.0, 0.0, 0.5, 0.2]  # rows of about 40 tokens that share 24
 FULL: dict[str, Callable[[], BaseException]] = {

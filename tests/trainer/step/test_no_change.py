@@ -15,7 +15,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.training_child import BASE, core, rows, start
 from tests.trainer.training_child import one_step as child_step
 from tests.trainer.world import PROJECT, World
-from trainer.step.core import PhaseSeconds
+from trainer.step.state.results import PhaseSeconds
 
 pytestmark = pytest.mark.slow
 

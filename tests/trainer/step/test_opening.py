@@ -97,7 +97,7 @@ async def test_an_adapter_that_fails_a_check_ends_the_opening(world: World, monk
     from trainer.policy.startup_check import random_state as stock
 
     monkeypatch.setattr(
-        "trainer.step.core.random_state",
+        "trainer.step.state.files.random_state",
         lambda policy: {name: tensor[..., :-1].contiguous() for name, tensor in stock(policy).items()},
     )
     with pytest.raises(UnsupportedModel, match=r"cannot be served: .* has shape"):

@@ -33,8 +33,8 @@ from trainer.artifacts.merge import merge_adapter
 from trainer.batch.weights import WeightedRow
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
-from trainer.step.core import PhaseSeconds
 from trainer.step.engine_gap import NF4_BOUND, Precision, explain_copy, gap_bound
+from trainer.step.state.results import PhaseSeconds
 
 REWARDS = [1.0, 0.0, 0.2]
 

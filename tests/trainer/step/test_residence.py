@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainer.step.residence import Residence
+from trainer.step.state.residence import Residence
 
 
 class Model(nn.Module):

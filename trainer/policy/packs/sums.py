@@ -1,0 +1,104 @@
+"""The sums of a step over its packs, and the metrics that they give.
+
+Owns: the figures of loss and ratio, the gaps between trainer and engine, and the metrics of several optimizer steps.
+Refuses: computing logprobs (`trainer.policy.update`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from trainer.batch.packing import Pack
+from trainer.batch.weights import WeightedRow
+from trainer.policy.packs.tokens import PackTokens
+
+_ADDED = frozenset({"trained_tokens", "forward_tokens"})
+_OF_THE_FIRST = frozenset({"fresh_tokens", "kl_engine", "logprob_gap", "logprob_gap_max"})
+
+
+@dataclass(slots=True)
+class StepSums:
+    """The sums of a step over its packs."""
+
+    trained_tokens: int = 0
+    forward_tokens: int = 0  # what was computed: shared prefixes once, and padding
+    loss: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    clipped: int = 0
+    entropy: float = 0.0
+    kl_base: float | None = None  # None: not computed
+
+    def means(self) -> dict[str, float]:
+        """The metrics of the step, by their names in a report."""
+        n = max(1, self.trained_tokens)
+        metrics = {
+            "loss": self.loss,
+            "ratio_mean": self.ratio / n,
+            "ratio_max": self.ratio_max,
+            "clip_fraction": self.clipped / n,
+            "entropy": self.entropy / n,
+            "trained_tokens": float(self.trained_tokens),
+            "forward_tokens": float(self.forward_tokens),
+        }
+        if self.kl_base is not None:
+            metrics["kl_base"] = self.kl_base / n
+        return metrics
+
+
+@dataclass(slots=True)
+class FreshGaps:
+    """How far the trainer's logprobs are from the engine's, before any update, over fresh tokens.
+
+    For other tokens a gap is drift of the policy, not a difference between engine and trainer. `by_trajectory`: the
+    number of tokens and the sum of their |Δlogprob| (nats).
+    """
+
+    tokens: int = 0
+    kl_engine: float = 0.0  # a sum, as is the next one
+    gap: float = 0.0
+    gap_max: float = 0.0
+    by_trajectory: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, one: Pack, rows: Sequence[WeightedRow], tokens: PackTokens, logprobs: Tensor) -> None:
+        """Add the fresh tokens of a pack. The KL is the k3 estimate of KL(engine ‖ trainer)."""
+        gaps = (logprobs.detach() - tokens.behaviour).double()  # the estimate is of the order of the square
+        fresh = gaps[tokens.fresh]
+        if not len(fresh):
+            return
+        self.tokens += len(fresh)
+        self.kl_engine += float((torch.expm1(fresh) - fresh).sum())
+        self.gap += float(fresh.abs().sum())
+        self.gap_max = max(self.gap_max, float(fresh.abs().max()))
+        sizes = [rows[index].row.trained_tokens for index in one.rows]
+        each = zip(one.rows, torch.split(gaps, sizes), torch.split(tokens.fresh, sizes), strict=True)
+        for index, its, is_fresh in each:
+            owner = rows[index].row.trajectory_id
+            number, total = self.by_trajectory.get(owner, (0, 0.0))
+            self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
+
+    def means(self) -> dict[str, float]:
+        """The metrics of the step, by their names in a report."""
+        metrics = {"fresh_tokens": float(self.tokens)}
+        if self.tokens:
+            metrics |= {"kl_engine": self.kl_engine / self.tokens, "logprob_gap": self.gap / self.tokens}
+            metrics["logprob_gap_max"] = self.gap_max
+        return metrics
+
+
+def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The metrics of a step from those of its optimizer steps: tokens are summed, maxima are maxima of all.
+
+    The difference between trainer and engine is taken from the first one: after it the weights differ.
+    """
+    first, *later = done
+    merged = dict(first)
+    for name in first.keys() - _OF_THE_FIRST:
+        values = [metrics[name] for metrics in done if name in metrics]
+        merged[name] = sum(values) if name in _ADDED else max(values) if name.endswith("_max") else fmean(values)
+    return merged if later else dict(first)

@@ -1,0 +1,83 @@
+"""Claimed groups as rows: their scores, trajectories with tokens, and baselines from the store.
+
+Refuses: the rules of rows and advantages (`trainer.objectives`), and excluding groups (`trainer.step.alias_trainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from recorder.queue.claims import GroupClaim
+from recorder.queue.groups.same_request import counts_in_own_group
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart, part_rewards
+from recorder.registry import versions
+from recorder.registry.versions import VersionView
+from recorder.store.database import Store
+from recorder.views.trajectories import transcripts
+from trainer.batch.recorded_text import TextCheck
+from trainer.batch.rows import FitsAlone, RowBasis
+from trainer.errors import TrainerError
+from trainer.objectives.group_rows import GroupRows, group_rows
+from trainer.settings import TrainerSettings
+from trainer.step import baselines
+from trainer.step.state.results import PhaseSeconds
+from trainer.step.state.torch_thread import TorchThread
+
+
+class GroupReader:
+    """Reads groups for a trainer."""
+
+    def __init__(
+        self, store: Store, settings: TrainerSettings, fingerprint: str, fits_alone: FitsAlone, torch: TorchThread
+    ) -> None:
+        """`fingerprint`: of the base that is trained. `fits_alone`: as in `RowBasis`. Rows are made in the thread."""
+        self._store = store
+        self._settings = settings
+        self._fingerprint = fingerprint
+        self._fits_alone = fits_alone
+        self._torch = torch
+
+    async def load_parts(self, held: Sequence[GroupClaim], seconds: PhaseSeconds) -> dict[str, Sequence[NewPart]]:
+        """Return the parts of the scores that the groups were claimed with, by group.
+
+        Raises `TrainerError` for a claim without a score.
+        """
+        of_group: dict[str, str] = {}
+        for claim in held:
+            if claim.score_id is None:
+                raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
+            of_group[claim.group_id] = claim.score_id
+        with seconds.phase("read"):
+            found = await scores.get_scores(self._store, of_group.values())
+        return {group_id: found[id_].parts if id_ in found else () for group_id, id_ in of_group.items()}
+
+    async def read(
+        self,
+        parts: Mapping[str, Sequence[NewPart]],
+        parent: VersionView,
+        seconds: PhaseSeconds,
+        text: TextCheck | None,
+    ) -> list[GroupRows]:
+        """Return the rows of the groups, for a step from `parent`. `text`: compares answers with their ids."""
+        ancestry = await versions.list_ancestors(self._store, parent.id)
+        ids = list(parts)
+        in_own = await counts_in_own_group(self._store, ids)
+        settings = self._settings
+        basis = RowBasis(
+            self._fingerprint, ancestry, settings.max_age, settings.token_budget, in_own, text, self._fits_alone
+        )
+        with seconds.phase("read"):
+            views = await transcripts.load_groups(self._store, ids, with_tokens=True)
+            rewards = [part_rewards(parts[view.id]) for view in views]
+            compared = await baselines.load_baselines(self._store, views)
+
+        def all_rows() -> list[GroupRows]:
+            rule = settings.advantage
+            return [
+                group_rows(view, given, basis, rule=rule, baselines=compared.get(view.id))
+                for view, given in zip(views, rewards, strict=True)
+            ]
+
+        with seconds.phase("rows"):
+            return await self._torch.run(all_rows)

@@ -1,0 +1,73 @@
+"""The passes of a step over one policy: probes before and after, and the optimizer steps between them.
+
+Owns: opening a base, and the order of a step's passes. Refuses: versions and files (`trainer.step.core`), and what a
+pass computes (`trainer.policy.update`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.artifacts import probe
+from trainer.batch.weights import WeightedRow
+from trainer.memory.start import require_room
+from trainer.policy import update
+from trainer.policy.base_model import load_policy
+from trainer.policy.model import Policy
+from trainer.policy.optim import Optimizer
+from trainer.policy.packs.plan import UpdatePlan, plan_update, split_substeps
+from trainer.policy.packs.sums import FreshGaps, merge_substeps
+from trainer.settings import TrainerSettings
+from trainer.step.engine_gap import NF4_BOUND
+from trainer.step.state.results import PhaseSeconds
+
+
+class StepPasses:
+    """A policy with its optimizer."""
+
+    def __init__(self, policy: Policy, settings: TrainerSettings) -> None:
+        self.policy = policy
+        self.optimizer = Optimizer(policy.parameters, settings)
+        self._settings = settings
+        # the largest that is accepted of a copy, in nats a token; probes allow for it
+        self._copy_gap = (settings.max_logprob_gap or NF4_BOUND) if settings.quantize else 0.0
+
+    def compute(
+        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds, fresh: FreshGaps
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update.
+
+        Raises `StepFailed`, `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
+        """
+        first, *later = split_substeps(rows)
+        given = probe.probe_candidates([one.row for one in rows])
+        with seconds.phase("probe"):
+            before = probe.next_token_logprobs(self.policy, given, self.policy.pass_budget)
+        with seconds.phase("train"):
+            later = [
+                update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh) for part in later
+            ]
+            done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
+        with seconds.phase("probe"):
+            after = probe.next_token_logprobs(self.policy, given, self.policy.pass_budget)
+        return merge_substeps(done), probe.choose_contexts(given, after, before, self._copy_gap)
+
+    def plan(self, rows: Sequence[WeightedRow]) -> UpdatePlan:
+        """The passes over the rows."""
+        return plan_update(self.policy, rows, self._settings, self.policy.pass_budget)
+
+    def _update(
+        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: FreshGaps | None = None
+    ) -> dict[str, float]:
+        return update.train_step(self.policy, self.optimizer, self.plan(rows), self._settings, stopped, fresh)
+
+
+def open_passes(base: Path, settings: TrainerSettings) -> StepPasses:
+    """Load a base. Raises `UnsupportedModel`, and `DoesNotFit` or `MemoryFull` if it does not fit into memory."""
+    torch.set_num_threads(settings.threads)
+    require_room(base, settings)
+    return StepPasses(load_policy(base, settings), settings)

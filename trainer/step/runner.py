@@ -1,0 +1,267 @@
+"""One step of a trainer, from its beginning in the store to its version or its failure.
+
+Owns: the order of a step's phases, why a trained step makes no version, and the state of its groups after a failed one.
+Refuses: reading groups (`trainer.step.group_reader`), computing (`trainer.step.core`), and the alias's lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from recorder.errors import Conflict, LeaseLost, RecorderError, VersionPending
+from recorder.queue.claims import GroupClaim, return_claim_in
+from recorder.queue.judging import scores
+from recorder.queue.training import refusals, steps
+from recorder.queue.training.refusals import RefusedGroup
+from recorder.queue.training.steps import StepView
+from recorder.registry import versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from trainer.artifacts.adapters import AdapterOrigin
+from trainer.errors import MemoryFull, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
+from trainer.objectives.group import weigh_groups
+from trainer.objectives.group_rows import GroupRows, UntrainedChoice
+from trainer.settings import TrainerSettings
+from trainer.step import engine_gap, summary
+from trainer.step.core import TrainerCore
+from trainer.step.engine_gap import TokenGaps
+from trainer.step.lease_renewer import LeaseRenewer
+from trainer.step.state.folders import TrainerFolders, remove_unneeded
+from trainer.step.state.pass_budget import PassBudgetMemory
+from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
+from trainer.step.state.torch_thread import TorchThread
+from trainer.step.summary import STEP_FAILED
+
+OPTIMIZER_FRESH: Final = "optimizer_fresh"  # the ledger's code of a version whose optimizer lost its state
+
+
+@dataclass(slots=True)
+class RunningStep:
+    """A step in progress: its inputs, and its results so far."""
+
+    parent: VersionView
+    groups: Sequence[GroupRows]
+    claims: Sequence[GroupClaim]
+    metrics: dict[str, float]
+    seconds: PhaseSeconds
+    rate: float  # the learning rate
+    at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
+    version_id: str | None = None
+    trained: TrainedStep | None = None
+    written: WrittenStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEndedEarly:
+    """A step that was trained and makes no version: why, and its excluded trajectories by ledger code."""
+
+    code: str
+    reason: str
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StepRunner:
+    """Runs the steps of one alias's trainer, one at a time.
+
+    `gap_bound`, `copy_gap`: nats a token (`trainer.step.engine_gap`). `stopped`: asked between two packs. `notice`: for
+    the next report.
+    """
+
+    store: Store
+    alias: AliasView
+    settings: TrainerSettings
+    folders: TrainerFolders
+    fingerprint: str
+    core: TrainerCore
+    torch: TorchThread
+    keeper: LeaseRenewer
+    budget: PassBudgetMemory
+    gap_bound: float
+    copy_gap: float | None
+    stopped: Callable[[], bool]
+    notice: str | None = None
+
+    async def run(self, attempt: RunningStep, campaign_id: str | None) -> tuple[StepView, VersionView] | StepEndedEarly:
+        """Train the step and write its version. Return both, or why it made none.
+
+        Raises as `AliasTrainer.train_once`; then the groups that may be at fault are counted, and nothing is left of
+        the version.
+        """
+        parent = attempt.parent
+        step = await self._begin(attempt, campaign_id)
+        try:
+            attempt.trained = trained = await self.torch.run(self._compute, attempt)
+            self.notice = await self.budget.remember() or self.notice
+            if refused := self._find_refused(attempt):
+                return await self._end_refused(step, attempt, refused)
+            if not trained.changed:
+                return await self._end_unchanged(step, attempt)
+            version = await versions.allocate_version(self.store, self.alias.id, parent.id, step_id=step.id)
+            attempt.version_id = version.id
+            origin = AdapterOrigin(
+                self.alias.name, version.number, parent.name, self.alias.base_model, self.fingerprint
+            )
+            attempt.written = await self.torch.run(self.core.write, origin, trained, attempt.seconds)
+            attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in attempt.seconds.by_phase.items()}
+            with attempt.seconds.phase("commit"):
+                step = await self._finish(step, version, attempt)
+        except BaseException as e:
+            # After any error, cancellation included, no group may stay claimed and no version incomplete.
+            await asyncio.shield(self._give_up(step, attempt, e))
+            raise
+        self.core.became(version.id)
+        await remove_unneeded(self.store, self.alias, self.folders, self.settings.keep_versions)
+        return step, await versions.get_version(self.store, version.id)
+
+    async def _begin(self, attempt: RunningStep, campaign_id: str | None) -> StepView:
+        lease, held = self.keeper.lease, attempt.claims
+        try:
+            return await steps.begin_step(
+                self.store, self.alias.id, attempt.parent.id, campaign_id, groups=held, lease=lease
+            )
+        except (VersionPending, LeaseLost):
+            raise
+        except Conflict as e:  # the alias was moved while the groups were read
+            raise StepFailed(str(e)) from e
+
+    def _find_refused(self, attempt: RunningStep) -> list[RefusedGroup]:
+        """The groups of a step that is further from the engine than their precision explains; none if it is not."""
+        assert attempt.trained is not None
+        gaps, metrics = attempt.trained.gaps, attempt.metrics
+        if metrics["fresh_tokens"] >= engine_gap.MIN_TOKENS:
+            metrics["logprob_gap_bound"] = self.gap_bound
+        by_group = {
+            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in group.trained if id_ in gaps), TokenGaps())
+            for group in attempt.groups
+        }
+        return [
+            RefusedGroup(group_id, one.mean, self.gap_bound, one.tokens, attempt.parent.id)
+            for group_id, one in engine_gap.find_refused(by_group, self.gap_bound).items()
+        ]
+
+    async def _end_refused(
+        self, step: StepView, attempt: RunningStep, refused: Sequence[RefusedGroup]
+    ) -> StepEndedEarly:
+        """Give back the groups, without a count, and mark those at fault: no step takes them again."""
+        gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
+        how_far = refusals.describe_gap(gap, self.gap_bound, tokens)
+        copy = f" (it computes on a copy in {self.settings.quantize})" if self.settings.quantize else ""
+        reason = f"{how_far}{copy}: no version was made, and the groups stay scored"
+        rows = [refusals.refusal_row(step.project_id, one) for one in refused]
+        for claim in attempt.claims:
+            self.keeper.drop(claim)
+        await steps.abandon_step(
+            self.store,
+            step.id,
+            f"{refusals.LOGPROB_GAP}: {reason}",
+            claims=attempt.claims,
+            metrics=self._recorded(attempt),
+            ledger_rows=rows,
+        )
+        return StepEndedEarly(refusals.LOGPROB_GAP, reason)
+
+    async def _end_unchanged(self, step: StepView, attempt: RunningStep) -> StepEndedEarly:
+        """Exclude the groups of a step whose adapter equals its parent's: they would pass every test of a version."""
+        reason = (
+            f"the step changed nothing: at learning rate {attempt.rate:g} its adapter equals that of "
+            f"{attempt.parent.name}. If steps go on like this, raise trainer.lr"
+        )
+        for claim in attempt.claims:
+            self.keeper.drop(claim)
+            await scores.exclude_group(self.store, claim, UntrainedChoice.NO_CHANGE, {"reason": reason})
+        await steps.abandon_step(
+            self.store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=self._recorded(attempt)
+        )
+        return StepEndedEarly(
+            UntrainedChoice.NO_CHANGE, reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups)
+        )
+
+    def _compute(self, attempt: RunningStep) -> TrainedStep:
+        """The blocking part, in the torch thread."""
+        rows = weigh_groups(attempt.groups, self.settings)
+        parent, seconds = attempt.parent, attempt.seconds
+        with seconds.phase("load"):
+            path = Path(parent.path) if parent.path else None
+            self.core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
+        attempt.at_parent = True
+        trained = self.core.step(rows, attempt.rate, self.stopped, seconds)
+        attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
+        if self.copy_gap is not None:
+            attempt.metrics["copy_gap"] = self.copy_gap
+        return trained
+
+    def _recorded(self, attempt: RunningStep) -> dict[str, float | str]:
+        """The metrics of a step as the store keeps them."""
+        quantize = self.settings.quantize
+        return {**attempt.metrics, **({steps.COMPUTED_ON: quantize} if quantize else {})}
+
+    async def _finish(self, step: StepView, version: VersionView, attempt: RunningStep) -> StepView:
+        assert attempt.written is not None
+        published = attempt.written.published
+        return await steps.finish_step(
+            self.store,
+            step.id,
+            version_id=version.id,
+            path=str(published.path),
+            engine_name=published.engine_name,
+            manifest_sha256=published.manifest_sha256,
+            metrics=self._recorded(attempt),
+            checkpoint_path=str(attempt.written.checkpoint),
+            groups=attempt.claims,
+            trained=[id_ for group in attempt.groups for id_ in group.trained],
+            ledger_rows=_ledger_rows(attempt, version),
+            compared=[one for group in attempt.groups for one in group.compared()],
+            lease=self.keeper.lease,
+        )
+
+    async def _give_up(self, step: StepView, attempt: RunningStep, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            await steps.abandon_step(self.store, step.id, reason)
+        except Conflict:  # committed after all (only the reply was lost), or already abandoned by another process
+            if attempt.version_id is not None and await steps.step_of_version(self.store, attempt.version_id):
+                return
+        if attempt.written is not None:
+            attempt.written.remove()
+        if not (attempt.at_parent and _may_be_the_groups_fault(error)):
+            return
+        for claim in attempt.claims:
+            with suppress(LeaseLost):  # then another process has it
+                await self._count_failure(claim, reason)
+
+    async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
+        """Give a group back, or exclude it after too many failed steps."""
+        earlier = [
+            row for row in await ledger.object_entries(self.store, "group", claim.group_id) if row.code == STEP_FAILED
+        ]
+        if len(earlier) + 1 >= self.settings.max_tries:
+            await scores.exclude_group(self.store, claim, STEP_FAILED, {"reason": reason})
+            return
+        row = LedgerRow(claim.project_id, "group", claim.group_id, STEP_FAILED, {"reason": reason})
+        async with self.store.write() as conn:
+            await ledger.write_rows(conn, [row])
+            await return_claim_in(conn, claim)
+
+
+def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
+    """The ledger rows of a step: the excluded trajectories, and an optimizer that lost its state."""
+    rows = [row for group in attempt.groups for row in group.ledger_rows()]
+    if attempt.metrics["optimizer_fresh"]:
+        lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer started fresh"}
+        rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))
+    return rows
+
+
+def _may_be_the_groups_fault(error: BaseException) -> bool:
+    """Whether the same groups may fail again; then their retries are limited."""
+    innocent = RecorderError | StepInterrupted | MemoryFull | RowTooLong | VersionNotWritten
+    return isinstance(error, Exception) and not isinstance(error, innocent)

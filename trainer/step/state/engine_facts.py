@@ -1,0 +1,28 @@
+"""What a trainer is told of the engine whose answers it trains on.
+
+Refuses: asking an engine (`trainer.step.engine_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainer.batch.recorded_text import NO_PARSERS, Parsers
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What is known of the engine whose answers are trained on.
+
+    `parsers`: of tool calls and reasoning, to compare answers with their ids (`trainer.batch.recorded_text`).
+    `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`). `share`: `engine.share`.
+    """
+
+    parsers: Parsers = NO_PARSERS
+    args: Sequence[str] = ()
+    share: str = "split"
+
+
+NO_FACTS: Final = EngineFacts()
