@@ -110,8 +110,11 @@ class TrainerSettings(BaseModel):
     """How the learning rate changes after the warm-up. A campaign counts its own steps for warm-up and schedule, and
     live learning counts its own."""
     schedule_steps: int = Field(1000, gt=0)
-    """linear, cosine: the number of steps after which the learning rate is 0. Then no step begins: a campaign ends with
-    the code `schedule_ended`, and live learning leaves its groups scored."""
+    """linear, cosine: the number of steps after which the learning rate is `lr_min`."""
+    lr_min: float | None = Field(None, ge=0)
+    """linear, cosine: the learning rate at the end of the schedule, at which steps go on. Default: a tenth of `lr`.
+    With 0 no step begins after the end: a campaign ends with the code `schedule_ended`, and live learning leaves its
+    groups scored."""
     weight_decay: float = Field(0.0, ge=0)
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
@@ -176,6 +179,8 @@ class TrainerSettings(BaseModel):
         if self.normaliser == "constant" and self.constant_length is None:
             why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
             raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
+        if self.last_rate > self.lr:
+            raise ValueError(f"lr_min ({self.last_rate:g}) is above lr ({self.lr:g}): a schedule only lowers the rate.")
         return self
 
     @field_validator("gpus")
@@ -184,9 +189,16 @@ class TrainerSettings(BaseModel):
         return check_gpus(gpus)
 
     @property
+    def last_rate(self) -> float:
+        """The learning rate at the end of a schedule."""
+        return self.lr / 10 if self.lr_min is None else self.lr_min
+
+    @property
     def schedule_end(self) -> int | None:
         """The number of steps after which the learning rate stays 0; None: it never does."""
-        return None if self.schedule == "constant" else max(self.schedule_steps, self.warmup_steps + 1)
+        if self.schedule == "constant" or self.last_rate > 0:
+            return None
+        return max(self.schedule_steps, self.warmup_steps + 1)
 
     def explain_ended_schedule(self, steps_done: int) -> str | None:
         """Return why no step begins after `steps_done` steps of this schedule, and what to set; None: one may begin."""
@@ -195,5 +207,5 @@ class TrainerSettings(BaseModel):
             return None
         return (
             f'trainer.schedule = "{self.schedule}" has ended: after {end} step{"s" * (end != 1)} the learning rate is '
-            '0. Raise trainer.schedule_steps, or set trainer.schedule = "constant".'
+            "0. Set trainer.lr_min above 0, or raise trainer.schedule_steps."
         )
