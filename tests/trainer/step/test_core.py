@@ -22,7 +22,7 @@ from tests.trainer.training_child import BASE, core, one_step, rows, start, trai
 from trainer.artifacts import adapters, checkpoint, probe
 from trainer.artifacts.checkpoint import STATE
 from trainer.batch.packing import pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, CheckpointInvalid, StepFailed, StepInterrupted, VersionNotWritten
 from trainer.policy.logprobs import full_logprobs
