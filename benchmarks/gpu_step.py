@@ -35,7 +35,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.load import machine
 from trainer.artifacts.adapters import AdapterOrigin
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import GroupRows

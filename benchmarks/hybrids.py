@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.load import machine
 from trainer.batch.layouts import Layout
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import update
 from trainer.policy.attention.interface import NAME

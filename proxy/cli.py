@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "judge": ("judge.commands.judge:judge", "Run the judge on ready groups, or test it with adversarial attempts."),
     "learn": ("trainer.commands.learn:learn", "Run the learner: train on scored groups."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
+    "sft": ("trainer.commands.sft:sft", "Train on demonstrations: recorded trajectories, or a file."),
     "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),
     "report": ("trainer.commands.report:report", "Show the results of a campaign, here or as one HTML file."),
     "scenarios": (

@@ -15,6 +15,7 @@ from recorder.reasons import REASONS, explain_reason
 from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.objectives.group_rows import UntrainedChoice
+from trainer.objectives.imitate_rows import ImitationExclusion
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 
@@ -35,7 +36,16 @@ def raised_codes() -> Iterator[str]:
 
 
 def test_every_code_has_a_sentence() -> None:
-    codes = {*Exclusion, *GroupCode, *UntrainedChoice, NEEDS_TWO, ROW_TOO_LONG, IN_OWN_GROUP, *raised_codes()}
+    codes = {
+        *Exclusion,
+        *GroupCode,
+        *UntrainedChoice,
+        *ImitationExclusion,
+        NEEDS_TWO,
+        ROW_TOO_LONG,
+        IN_OWN_GROUP,
+        *raised_codes(),
+    }
     assert "judge_down" in codes
     assert not sorted(codes - set(TABLE))
 

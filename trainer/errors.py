@@ -108,8 +108,14 @@ class ScenariosInvalid(TrainerError):
     exit_code = MISCONFIGURED
 
 
+class DemonstrationsInvalid(TrainerError):
+    """A file of demonstrations is invalid, or nothing can be imitated; nothing was trained."""
+
+    exit_code = MISCONFIGURED
+
+
 class ConditionInvalid(TrainerError):
-    """A `--where` condition cannot be read."""
+    """A condition on trajectories cannot be read."""
 
 
 class NoTasks(TrainerError):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from proxy.settings.gpus import check_gpus
 
+ObjectiveName = Literal["group", "imitate"]
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
 
 _GRPO: Final = {"loss": "grpo", "clip_low": 0.2, "clip_high": 0.2, "importance_cap": math.inf}
@@ -28,6 +29,51 @@ RECIPES: Final[Mapping[RecipeName, Mapping[str, Any]]] = {
     "cispo": {"loss": "cispo", "cispo_cap": 5.0, "normaliser": "token", "advantage": "mean_std"},
     "rloo": {**_GRPO, "normaliser": "token", "advantage": "rloo"},
 }
+
+
+class ObjectiveSettings(BaseModel):
+    """One of the learning signals of a step, as `{name = "imitate", weight = 0.1, where = "reward >= 0.9"}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: ObjectiveName
+    """`group`: scored groups. `imitate`: recorded answers that `where` selects (docs/fine-tuning.md)."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """What multiplies its loss."""
+    where: str | list[str] = Field([], max_length=20)
+    """imitate: conditions on the trajectories, all of which hold, as in `hone sft --where`."""
+    epochs: int = Field(1, ge=1)
+    """imitate: how many steps at most use the same trajectory."""
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions of `where`."""
+        return (self.where,) if isinstance(self.where, str) else tuple(self.where)
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.name == "group" and ({"where", "epochs"} & self.model_fields_set):
+            raise ValueError('the objective "group" has no where and no epochs: it trains on each scored group once.')
+        if self.name == "imitate" and not self.conditions:
+            raise ValueError(
+                'the objective "imitate" needs where: which trajectories it imitates, as where = "reward >= 0.9".'
+            )
+        return self
+
+
+class SftSettings(BaseModel):
+    """`hone sft`: training on demonstrations alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    epochs: int = Field(3, ge=1)
+    """Passes over the demonstrations. The version is made of the one with the smallest held-out loss."""
+    batch_tokens: int = Field(8192, ge=1)
+    """Most tokens of one optimizer step, prompts included; a longer demonstration has one of its own."""
+    lr: float = Field(1e-4, gt=0)
+    """Learning rate."""
+    held_out_share: float = Field(0.05, ge=0, le=0.5)
+    """Share of the tasks whose demonstrations are not trained on, so that the loss on them shows when to stop."""
 
 
 class TrainerSettings(BaseModel):
@@ -64,6 +110,10 @@ class TrainerSettings(BaseModel):
     seed: int = 42
     """Random seed of the first LoRA weights, and of everything random after them."""
 
+    objectives: list[ObjectiveSettings] = Field([ObjectiveSettings(name="group")], max_length=8)
+    """The learning signals of a step, each with its weight (docs/fine-tuning.md)."""
+    sft: SftSettings = SftSettings()
+    """Training on demonstrations alone."""
     recipe: RecipeName = "hone"
     """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
     A value of your own wins."""
@@ -118,8 +168,11 @@ class TrainerSettings(BaseModel):
     """How the learning rate changes after the warm-up. A campaign counts its own steps for warm-up and schedule, and
     live learning counts its own."""
     schedule_steps: int = Field(1000, gt=0)
-    """linear, cosine: the number of steps after which the learning rate is 0. Then no step begins: a campaign ends with
-    the code `schedule_ended`, and live learning leaves its groups scored."""
+    """linear, cosine: the number of steps after which the learning rate is `lr_min`."""
+    lr_min: float | None = Field(None, ge=0)
+    """linear, cosine: the learning rate at the end of the schedule, at which steps go on. Default: a tenth of `lr`.
+    With 0 no step begins after the end: a campaign ends with the code `schedule_ended`, and live learning leaves its
+    groups scored."""
     weight_decay: float = Field(0.0, ge=0)
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
@@ -184,6 +237,14 @@ class TrainerSettings(BaseModel):
         if self.normaliser == "constant" and self.constant_length is None:
             why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
             raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
+        names = [one.name for one in self.objectives]
+        if "group" not in names or len(set(names)) < len(names):
+            raise ValueError(
+                'objectives has "group" and each other objective at most once: steps begin with scored groups, and '
+                "other objectives join them. `hone sft` trains on demonstrations alone."
+            )
+        if self.last_rate > self.lr:
+            raise ValueError(f"lr_min ({self.last_rate:g}) is above lr ({self.lr:g}): a schedule only lowers the rate.")
         return self
 
     @model_validator(mode="after")
@@ -206,9 +267,16 @@ class TrainerSettings(BaseModel):
         return check_gpus(gpus)
 
     @property
+    def last_rate(self) -> float:
+        """The learning rate at the end of a schedule."""
+        return self.lr / 10 if self.lr_min is None else self.lr_min
+
+    @property
     def schedule_end(self) -> int | None:
         """The number of steps after which the learning rate stays 0; None: it never does."""
-        return None if self.schedule == "constant" else max(self.schedule_steps, self.warmup_steps + 1)
+        if self.schedule == "constant" or self.last_rate > 0:
+            return None
+        return max(self.schedule_steps, self.warmup_steps + 1)
 
     def explain_ended_schedule(self, steps_done: int) -> str | None:
         """Return why no step begins after `steps_done` steps of this schedule, and what to set; None: one may begin."""
@@ -217,5 +285,5 @@ class TrainerSettings(BaseModel):
             return None
         return (
             f'trainer.schedule = "{self.schedule}" has ended: after {end} step{"s" * (end != 1)} the learning rate is '
-            '0. Raise trainer.schedule_steps, or set trainer.schedule = "constant".'
+            "0. Set trainer.lr_min above 0, or raise trainer.schedule_steps."
         )

@@ -28,7 +28,7 @@ from trainer.artifacts import probe
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, publish_adapter, unservable_modules
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import Ids
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.lora.file_layout import ExpertLayout
 from trainer.lora.targets import EXPERT_PARAMETERS, EXPERTS

@@ -7,7 +7,9 @@ rule for one sampled choice. Refuses: rules that need the trajectory, the group 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from recorder.messages.calls import RecordedCall, SampledChoice, SamplingParameters
 from recorder.messages.media import has_media
@@ -124,11 +126,16 @@ def _of_choice(choice: SampledChoice) -> Exclusion | None:
 
 
 def _of_usage(turn: RecordedCall) -> Exclusion | None:
-    """Compare the ids of the call with the engine's own counts: one of the two is wrong, and no one knows which."""
-    usage = turn.usage or {}
-    sampled, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
-    if sampled is not None and sampled != sum(len(choice.token_ids or ()) for choice in turn.choices):
-        return Exclusion.IDS_DISAGREE
-    if prompt is not None and turn.prompt_token_ids is not None and prompt != len(turn.prompt_token_ids):
-        return Exclusion.IDS_DISAGREE
-    return None
+    prompt = None if turn.prompt_token_ids is None else len(turn.prompt_token_ids)
+    sampled = sum(len(choice.token_ids or ()) for choice in turn.choices)
+    return Exclusion.IDS_DISAGREE if contradicts_usage(turn.usage, prompt, sampled) else None
+
+
+def contradicts_usage(usage: Mapping[str, Any] | None, prompt_ids: int | None, sampled_ids: int) -> bool:
+    """Whether the numbers of a call's ids contradict the engine's own counts: one of the two is wrong, and no one knows
+    which. `prompt_ids` None: unknown; `sampled_ids`: of all choices.
+    """
+    sampled, prompt = (usage or {}).get("completion_tokens"), (usage or {}).get("prompt_tokens")
+    if sampled is not None and sampled != sampled_ids:
+        return True
+    return prompt is not None and prompt_ids is not None and prompt != prompt_ids

@@ -741,6 +741,20 @@ step_baselines = Table(
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
+# What each objective of a step was computed from, so that it uses a datum only so often. The trajectories of scored
+# groups are in `step_trajectories`.
+uses = Table(
+    "uses",
+    metadata,
+    Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
+    Column("objective", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # trajectory, file
+    Column("source_id", Text, nullable=False),  # a trajectory (it may be deleted later), or a row of a file
+    Column("times", Integer, nullable=False),  # the step's passes over it
+    PrimaryKeyConstraint("step_id", "objective", "source_id"),
+    Index(None, "source_id", "objective"),
+)
+
 # What a trainer learned about a device's memory: the tokens of a pass that fitted.
 pass_budgets = Table(
     "pass_budgets",

@@ -24,6 +24,7 @@ ONLY_READ: Final = {
     "judge check": "asks a judge model; tests/judge",
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
+    "sft": "trains; tests/trainer/runtime/test_sft.py",
     "eval": "attempts scenarios; tests/trainer/evaluation",
     "review": "asks a person at a terminal; tests/recorder/commands/test_review.py",
     "report": "takes a campaign; tests/trainer/test_reporting.py",

@@ -25,7 +25,8 @@ from recorder.views.trajectories.transcripts import find_trajectory, load_trajec
 from tests.e2e.conftest import MODEL, THINKING_TEMPLATE, Stack, served_beside
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
-from trainer.batch.rows import Row, RowBasis, trajectory_rows
+from trainer.batch.row_builder import Row
+from trainer.batch.rows import RowBasis, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ import numpy as np
 from recorder.messages.calls import SamplingParameters
 from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
 from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, TrajectoryView
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 
 
 def choice(ids: Sequence[int], index: int = 0, reason: str | None = None, **overrides: Any) -> ChoiceView:

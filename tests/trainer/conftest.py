@@ -33,6 +33,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Qwen3 of 2 layers, grouped-query attention and tied embeddings; random weights, float32."""
+    return save_tiny_base(tmp_path_factory.mktemp("base"))
+
+
+def save_tiny_base(folder: Path) -> Path:
+    """Write that base into a folder: the same weights each time."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -55,7 +60,6 @@ def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = Qwen3ForCausalLM(config)
-    folder = tmp_path_factory.mktemp("base")
     model.save_pretrained(folder)
     return folder
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.batch.layouts import make_packs
 from trainer.batch.packing import Ids
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.policy import memory
 from trainer.policy.logprobs import full_logprobs
 from trainer.policy.model import Policy

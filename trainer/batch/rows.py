@@ -1,22 +1,15 @@
 """Token rows from trajectories: what the model read and sampled, from recorded ids alone.
 
-Owns: which choice extends which row, the loss mask, and the reason why a choice is not trained on. Refuses: rewards,
-torch, and templates (nothing is ever rendered or tokenised again).
-
-A row is one sequence that the model saw. A call whose prompt begins with exactly a row's ids continues that row. Any
-other call (a rewritten history, a sub-agent, a branch) begins a new row, in which everything before its own sample is
-context. So each sampled token is trained in exactly one row.
+Owns: which choices are trained on, and the reason why a choice is not. Refuses: how choices become rows
+(`trainer.batch.row_builder`), rewards, torch, and templates (nothing is ever rendered or tokenised again).
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recorder.messages.media import has_media
 from recorder.messages.trainability import MIN_TEMPERATURE, Exclusion
@@ -24,6 +17,7 @@ from recorder.registry.versions import version_age
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
 from trainer.batch.recorded_text import TextCheck
+from trainer.batch.row_builder import Row, RowBuilder, TrainedTurn, as_ids, extend_rows
 
 ROW_TOO_LONG = "row_too_long"  # the only code that depends on the trainer's memory
 FitsAlone = Callable[[int], bool]  # whether a row of so many tokens fits into memory in a pass of its own
@@ -48,27 +42,6 @@ class RowBasis:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One sequence of ids; every array has shape (tokens,). The first token is never trained."""
-
-    trajectory_id: str
-    token_ids: NDArray[np.int32]
-    trained: NDArray[np.bool_]
-    behaviour: NDArray[np.float32]  # the engine's logprobs; NaN where not trained
-    temperature: NDArray[np.float32]  # NaN where not trained
-    age: NDArray[np.int32]  # steps since the version that sampled the token; −1 where not trained
-    calls: tuple[tuple[str, int], ...]  # (call id, choice) of the trained calls, in order
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def trained_tokens(self) -> int:
-        """How many tokens the loss sees."""
-        return int(self.trained.sum())
-
-
-@dataclass(frozen=True, slots=True)
 class SkippedChoice:
     """A choice that is not trained on: context, or excluded."""
 
@@ -80,7 +53,7 @@ class SkippedChoice:
 
 def trajectory_rows(trajectory: TrajectoryView, basis: RowBasis) -> tuple[list[Row], list[SkippedChoice]]:
     """Return the rows of one trajectory, and each sampled choice in none of them with its reason."""
-    rows: list[_RowBuilder] = []
+    rows: list[RowBuilder] = []
     skipped: list[SkippedChoice] = []
     for call, choice in _sampled(trajectory):
         reason = _reason(trajectory, call, choice, basis) or _extend(rows, call, choice, basis)
@@ -154,49 +127,15 @@ def _of_text(call: CallView, choice: ChoiceView, basis: RowBasis) -> Exclusion |
     return Exclusion.IDS_DISAGREE if basis.text.excludes(call.id, choice.message, choice.token_ids) else None
 
 
-def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
-    """Append one trainable choice to the longest row that its prompt begins with, or to a new one."""
+def _extend(rows: list[RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
+    """Append one trainable choice to its row. Returns why it cannot be computed, if so."""
     assert call.prompt_token_ids is not None
     assert choice.token_ids is not None
-    prompt = _array(call.prompt_token_ids)
-    if not basis.has_room(len(prompt) + len(choice.token_ids)):
+    assert choice.logprobs is not None
+    prompt, answer = as_ids(call.prompt_token_ids), as_ids(choice.token_ids)
+    if not basis.has_room(len(prompt) + len(answer)):
         return ROW_TOO_LONG
-    row = max((row for row in rows if row.begins(prompt)), key=lambda row: len(row.ids), default=None)
-    if row is None:
-        rows.append(row := _RowBuilder())
-    row.add(prompt, call, choice, version_age(basis.ancestry, call.version_id) or 0)
+    age = version_age(basis.ancestry, call.version_id) or 0
+    logprobs = np.asarray(choice.logprobs, np.float32)
+    extend_rows(rows, TrainedTurn((call.id, choice.index), prompt, answer, logprobs, call.sampling.temperature, age))
     return None
-
-
-class _RowBuilder:
-    """A row under construction."""
-
-    def __init__(self) -> None:
-        self.ids: NDArray[np.int32] = np.empty(0, np.int32)
-        self._turns: list[tuple[int, CallView, ChoiceView, int]] = []  # first sampled position, call, choice, age
-
-    def begins(self, prompt: NDArray[np.int32]) -> bool:
-        return len(self.ids) <= len(prompt) and np.array_equal(self.ids, prompt[: len(self.ids)])
-
-    def add(self, prompt: NDArray[np.int32], call: CallView, choice: ChoiceView, steps: int) -> None:
-        assert choice.token_ids is not None
-        self.ids = np.concatenate([prompt, _array(choice.token_ids)])
-        self._turns.append((len(prompt), call, choice, steps))
-
-    def finish(self, trajectory_id: str) -> Row:
-        length = len(self.ids)
-        trained = np.zeros(length, np.bool_)
-        behaviour = np.full(length, np.nan, np.float32)
-        temperature = np.full(length, np.nan, np.float32)
-        ages = np.full(length, -1, np.int32)
-        for start, call, choice, steps in self._turns:
-            assert choice.logprobs is not None
-            span = slice(start, start + len(choice.logprobs))
-            trained[span], ages[span] = True, steps
-            behaviour[span], temperature[span] = choice.logprobs, call.sampling.temperature
-        calls = tuple((call.id, choice.index) for _, call, choice, _ in self._turns)
-        return Row(trajectory_id, self.ids, trained, behaviour, temperature, ages, calls)
-
-
-def _array(ids: array[int] | Iterable[Any]) -> NDArray[np.int32]:
-    return np.frombuffer(ids, np.int32) if isinstance(ids, array) else np.fromiter(ids, np.int32)

@@ -6,12 +6,14 @@ Owns: the shape. Refuses: choosing weights (`trainer.objectives`), torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 
+GROUP: Final = "group"  # the objective of scored groups
 # One value for all trained tokens of a row, or one for each of them in their order, of shape (trained,).
 TokenValues = float | NDArray[np.floating]
 
@@ -32,3 +34,4 @@ class WeightedRow:
     kl_weight: TokenValues = 0.0
     teacher: NDArray[np.floating] | None = None  # nats, (trained,)
     parent: NDArray[np.floating] | None = None  # nats, (trained,): by the version that the step began from
+    objective: str = GROUP  # which one the row is for

@@ -193,8 +193,9 @@ async def _tasks(
     from recorder.store.bootstrap import open_store
     from recorder.store.database import Project
     from trainer.tasks import traffic
+    from trainer.tasks.conditions import parse_condition
 
-    asked = [traffic.parse_condition(text) for text in conditions]
+    asked = [parse_condition(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the known names

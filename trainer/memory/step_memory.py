@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
 from trainer.artifacts import adapters
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import MIN_SHARED, Ids, Pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import UnsupportedModel
 from trainer.lora.file_layout import ExpertLayout

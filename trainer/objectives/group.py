@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.normalisers import token_weights
-from trainer.settings import TrainerSettings
+from trainer.objectives.step_data import StepData
+from trainer.settings import ObjectiveSettings, TrainerSettings
+
+
+def weigh_group_objective(data: StepData, own: ObjectiveSettings, settings: TrainerSettings) -> list[WeightedRow]:
+    """Weigh the groups of a step, at the weight of the objective."""
+    rows = weigh_groups(data.groups, settings)
+    if own.weight == 1:
+        return rows
+    return [replace(row, rl_weight=own.weight * row.rl_weight, kl_weight=own.weight * row.kl_weight) for row in rows]
 
 
 def weigh_groups(groups: Iterable[GroupRows], settings: TrainerSettings) -> list[WeightedRow]:

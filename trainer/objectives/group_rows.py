@@ -18,7 +18,8 @@ from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.stats.advantages import AdvantageRule, group_advantages
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
-from trainer.batch.rows import Row, RowBasis, SkippedChoice, trajectory_rows
+from trainer.batch.row_builder import Row
+from trainer.batch.rows import RowBasis, SkippedChoice, trajectory_rows
 from trainer.objectives.running_baseline import running_advantages
 
 

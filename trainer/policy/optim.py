@@ -21,9 +21,9 @@ _EPSILON = 1e-8
 
 
 def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
-    """The learning rate of the step after `steps_done`: linear warm-up, then constant, linear or cosine to 0.
+    """The learning rate of the step after `steps_done`: linear warm-up, then constant, linear or cosine to `last_rate`.
 
-    It is 0 exactly from `settings.schedule_end` on.
+    Where that is 0, it is 0 exactly from `settings.schedule_end` on.
     """
     if steps_done < settings.warmup_steps:
         return settings.lr * (steps_done + 1) / settings.warmup_steps
@@ -31,9 +31,10 @@ def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
         return settings.lr
     length = max(1, settings.schedule_steps - settings.warmup_steps)
     progress = min(1.0, (steps_done - settings.warmup_steps) / length)
+    last = settings.last_rate
     if settings.schedule == "linear":
-        return settings.lr * (1 - progress)
-    return settings.lr * 0.5 * (1 + math.cos(math.pi * progress))
+        return last + (settings.lr - last) * (1 - progress)
+    return last + (settings.lr - last) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 class Optimizer:

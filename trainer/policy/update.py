@@ -7,14 +7,14 @@ choosing rows, how they are packed (`trainer.policy.packs`), and what ranks send
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainer.batch.packing import Pack
-from trainer.batch.weights import WeightedRow
+from trainer.batch.weights import GROUP, WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy import memory
 from trainer.policy.logprobs import token_logprobs
@@ -131,6 +131,51 @@ def _accumulate(
 ) -> StepFailed | None:
     """One pass, forward and backward. An error that it finds is returned after both: other ranks wait within them."""
     one = dealt.pack
+    found = pack_losses(policy, one, rows, settings)
+    loss = found.losses.sum()
+    torch.autograd.backward(loss if dealt.counts else 0.0 * loss)
+    if not torch.isfinite(loss):
+        return StepFailed(_blame(one, rows, found.losses.detach()))
+    if not dealt.counts:
+        return None
+    tokens, result = found.tokens, found.result
+    ratio, clipped = result.ratio, result.clipped
+    if tokens.unsampled is not None:
+        ratio, clipped = ratio[~tokens.unsampled], clipped[~tokens.unsampled]
+    if found.divergence is not None:
+        sums.kl_base = (sums.kl_base or 0.0) + float(found.divergence.sum())
+    sums.loss += float(loss.detach())
+    sums.forward_tokens += len(one)
+    sums.trained_tokens += len(tokens)
+    sums.sampled_tokens += len(ratio)
+    if len(ratio):
+        sums.ratio += float(ratio.sum())
+        sums.ratio_max = max(sums.ratio_max, float(ratio.max()))
+        sums.clipped += int(clipped.sum())
+    sums.entropy += float(found.entropies.sum())
+    if any(row.objective != GROUP for row in rows):
+        sums.add_losses(one, rows, found.losses)
+    fresh.add(one, rows, tokens, found.logprobs)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PackLosses:
+    """A pack's trained tokens and what was computed of them. `losses` are weighted and have a gradient, as `logprobs`.
+
+    `divergence`: from the teacher, if there is one.
+    """
+
+    tokens: PackTokens
+    logprobs: Tensor
+    entropies: Tensor
+    result: TokenLoss
+    losses: Tensor
+    divergence: Tensor | None
+
+
+def pack_losses(policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings: TrainerSettings) -> PackLosses:
+    """Compute a pack of `rows` forward."""
     tokens = gather_tokens(one, rows, policy.device, settings.ratio_over)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
     has_teacher = tokens.kl_weights is not None
@@ -138,23 +183,7 @@ def _accumulate(
         has_teacher = any(np.any(weighted.kl_weight) for weighted in rows)
     teacher = _teacher(policy, one, tokens, settings) if has_teacher else None
     result, losses, divergence = weighted_losses(tokens, logprobs, teacher, settings)
-    loss = losses.sum()
-    torch.autograd.backward(loss if dealt.counts else 0.0 * loss)
-    if not torch.isfinite(loss):
-        return StepFailed(_blame(one, rows, losses.detach()))
-    if not dealt.counts:
-        return None
-    if divergence is not None:
-        sums.kl_base = (sums.kl_base or 0.0) + float(divergence.sum())
-    sums.loss += float(loss.detach())
-    sums.forward_tokens += len(one)
-    sums.trained_tokens += len(tokens)
-    sums.ratio += float(result.ratio.sum())
-    sums.ratio_max = max(sums.ratio_max, float(result.ratio.max()))
-    sums.clipped += int(result.clipped.sum())
-    sums.entropy += float(entropies.sum())
-    fresh.add(one, rows, tokens, logprobs)
-    return None
+    return PackLosses(tokens, logprobs, entropies, result, losses, divergence)
 
 
 def weighted_losses(
@@ -165,7 +194,10 @@ def weighted_losses(
     `teacher`: the logprobs of `tokens` by their teacher, needed if these have `kl_weights`.
     """
     parent = logprobs.detach() if tokens.parent is None else tokens.parent
-    sampled = SampledTokens(logprobs, tokens.behaviour, tokens.advantages, parent, tokens.units, tokens.unit_count)
+    behaviour = tokens.behaviour
+    if tokens.unsampled is not None:  # the surrogate is not theirs, and 0 · NaN would be NaN
+        behaviour = torch.where(tokens.unsampled, logprobs.detach(), behaviour)
+    sampled = SampledTokens(logprobs, behaviour, tokens.advantages, parent, tokens.units, tokens.unit_count)
     result = LOSSES[settings.loss](sampled, settings)
     losses = result.loss * tokens.rl_weights
     if tokens.ce_weights is not None:

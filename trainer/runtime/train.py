@@ -23,7 +23,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding
 from recorder.errors import RecorderError, StoreError
 from recorder.models.context import stated_context
-from recorder.models.engine_parsers import choose_engine_parsers
+from recorder.models.engine_parsers import EngineParsers, choose_engine_parsers
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
@@ -46,6 +46,8 @@ from trainer.runtime import measures
 from trainer.runtime.rank_program import require_undivided_gpus
 from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
 from trainer.settings import TrainerSettings
+from trainer.step.imitation.fit_report import FitReport
+from trainer.step.imitation.reader import DemonstrationSource
 from trainer.step.summary import StepTrainer
 from trainer.trackers import base
 from trainer.trackers.delivery import track_events
@@ -59,6 +61,13 @@ class Trainer(StepTrainer, Protocol):
 
     async def close(self) -> None:
         """Release the alias."""
+
+
+class FitTrainer(Trainer, Protocol):
+    """An open trainer that also trains on demonstrations alone."""
+
+    async def fit_once(self, source: DemonstrationSource) -> FitReport:
+        """Train on demonstrations alone, and publish a version."""
 
 
 OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Trainer]]
@@ -177,23 +186,26 @@ async def open_in_background(
             await opened.close()
 
 
-async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
+async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> FitTrainer:
     """Load the base that the engine serves, and take the alias's lease."""
     require_undivided_gpus(everything.trainer, everything.engine.share)
     module = await asyncio.to_thread(_import_trainer)
     await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
     engine, settings = everything.engine, trainer_settings(everything)
-    parsers = choose_engine_parsers(
-        settings.base, engine.tool_call_parser, engine.reasoning_parser, engine.chat_template
-    )
-    opened: Trainer = await module.AliasTrainer.open(
+    opened: FitTrainer = await module.AliasTrainer.open(
         store,
         alias,
         settings,
         everything.data,
-        module.EngineFacts(parsers.names, engine.args, engine.share),
+        module.EngineFacts(choose_parsers(everything).names, engine.args, engine.share, engine.chat_template),
     )
     return opened
+
+
+def choose_parsers(everything: HoneSettings) -> EngineParsers:
+    """The parsers of the engine."""
+    engine, base = everything.engine, trainer_settings(everything).base
+    return choose_engine_parsers(base, engine.tool_call_parser, engine.reasoning_parser, engine.chat_template)
 
 
 async def open_when_free(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 from recorder.errors import LeaseLost
 from recorder.queue import leases
@@ -25,8 +26,11 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project, Store
 from trainer.batch.recorded_text import TextCheck
+from trainer.demonstrations.fit_plan import plan_fit
 from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, TrainerError
 from trainer.objectives.group_rows import GroupRows
+from trainer.objectives.imitate import NAME as IMITATE
+from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.ranks.group import ONE_RANK
@@ -37,6 +41,9 @@ from trainer.step.core import TrainerCore
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
+from trainer.step.imitation.epochs import FitJob
+from trainer.step.imitation.fit_report import FitReport
+from trainer.step.imitation.reader import DemonstrationSource, ImitationReader, imitation_metrics, parse_conditions
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.runner import RunningStep, StepEndedEarly, StepRunner
 from trainer.step.state.base_match import check_base, require_same_base
@@ -50,6 +57,8 @@ from trainer.step.state.trial import AdapterTrial
 from trainer.step.summary import StepReport
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class AliasTrainer:
@@ -77,6 +86,7 @@ class AliasTrainer:
         self._gpu: GpuShare
         self._core: TrainerCore
         self._reader: GroupReader
+        self._imitation: ImitationReader
         self._runner: StepRunner
         self._trial: AdapterTrial | None = None
         self._target_note: str | None = None
@@ -109,6 +119,8 @@ class AliasTrainer:
         settings = self._settings
         if settings.base is None:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
+        for one in settings.objectives:
+            parse_conditions(one.conditions)  # settings that cannot work fail before sampling
         base = await asyncio.to_thread(resolve_base, settings.base)
         self._fingerprint = await check_base(self._alias, base, settings)
         await self._take_alias()
@@ -121,6 +133,8 @@ class AliasTrainer:
             self._core = await self._torch.run(TrainerCore, base, settings, self._folders, None, ranks)
         self._target_note = await self._torch.run(explain_target, base, settings)
         self._decode = await asyncio.to_thread(load_decoder, base)
+        run, template = self._torch.run, self._engine.chat_template
+        self._imitation = ImitationReader(self._project, self._alias, base, template, run)
         await self._prepare_steps()
         fingerprint = self._fingerprint
         self._trial = AdapterTrial(self._project, self._alias, fingerprint, self._core, self._folders, self._torch)
@@ -211,17 +225,33 @@ class AliasTrainer:
         """
         with self._keeper.keeping(claims):
             try:
-                assert self._trial is not None
-                await self._trial.require_accepted()
-                async with self._gpu.using(self._enter_gpu, self._leave_gpu):
-                    return await self._train(claims, campaign_id)
-            except BaseException as e:  # cancellation included: no group may stay claimed
+                return await self._on_device(self._train(claims, campaign_id))
+            except BaseException:  # cancellation included: no group may stay claimed
                 await asyncio.shield(give_back_claims(self._store, claims))
-                if isinstance(e, LeaseLost | StepInterrupted) and self._keeper.lost.is_set():
-                    raise self._taken_over() from e
-                if isinstance(e, LeaseLost):
-                    raise StepFailed(f"a lease expired during the step: {e}") from e
                 raise
+
+    async def fit_once(self, source: DemonstrationSource) -> FitReport:
+        """Train on demonstrations alone and publish the new version; its parent is the version live now.
+
+        Raises as `train_once`, and `DemonstrationsInvalid` or `ConditionInvalid` for a source that cannot be used.
+        """
+        return await self._on_device(self._fit(source))
+
+    async def _on_device(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work of a step while the trainer has the device, once an engine has accepted the trial's adapter."""
+        try:
+            assert self._trial is not None
+            await self._trial.require_accepted()
+            async with self._gpu.using(self._enter_gpu, self._leave_gpu):
+                return await work
+        except (LeaseLost, StepInterrupted) as e:
+            if self._keeper.lost.is_set():
+                raise self._taken_over() from e
+            if isinstance(e, LeaseLost):
+                raise StepFailed(f"a lease expired during the step: {e}") from e
+            raise
+        finally:
+            work.close()  # it may not have begun
 
     async def _train(
         self,
@@ -255,6 +285,7 @@ class AliasTrainer:
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
+        attempt.demonstrations = await self._join_demonstrations(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
         except RowTooLong as e:
@@ -273,6 +304,49 @@ class AliasTrainer:
         notices = [one for one in (self._runner.notice, self._row_notice) if one is not None]
         self._runner.notice = self._row_notice = None
         return replace(report, notice=" ".join(notices) or None)
+
+    async def _join_demonstrations(self, attempt: RunningStep) -> Sequence[Demonstration]:
+        """The demonstrations that join a step on groups: at most as many as its groups have trained trajectories."""
+        own = next((one for one in self._settings.objectives if one.name == IMITATE), None)
+        if own is None:
+            return ()
+        with attempt.seconds.phase("read"):
+            most = sum(len(group.trained) for group in attempt.groups)
+            read = await self._imitation.from_traffic(
+                own.conditions, await self._imitate_basis(), epochs=own.epochs, parent_id=attempt.parent.id, limit=most
+            )
+        attempt.metrics |= imitation_metrics(read)
+        return read.found
+
+    async def _imitate_basis(self) -> ImitateBasis:
+        text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
+        room = self._settings.token_budget
+        return await self._torch.run(self._imitation.basis, self._fingerprint, room, text, self._core.fits_alone)
+
+    async def _fit(self, source: DemonstrationSource) -> FitReport:
+        seconds, sft = PhaseSeconds(), self._settings.sft
+        parent = await self._live()
+        with seconds.phase("read"):
+            basis = await self._imitate_basis()
+            read = await self._imitation.read(source, basis, epochs=sft.epochs, parent_id=parent.id)
+        plan = plan_fit(read.found, sft.held_out_share, self._settings.seed)
+        if not plan.trained:
+            return FitReport(
+                read, None, "no demonstration can be imitated" + (f": {dict(read.left)}" * bool(read.left))
+            )
+        attempt = RunningStep(parent, (), (), imitation_metrics(read), seconds, sft.lr, fit=FitJob(plan, sft))
+        try:
+            made = await self._runner.run(attempt, None)
+        except RowTooLong as e:
+            log.warning("%s", e)
+            return await self._fit(source)  # its rows are made again, without that one
+        notice, self._runner.notice = self._runner.notice, None
+        if isinstance(made, StepEndedEarly):
+            return FitReport(read, None, made.reason, notice=notice)
+        result = attempt.trained.fit if attempt.trained is not None else None
+        assert result is not None  # the step was one of a fit
+        before = result.held_out_loss_before
+        return FitReport(read, made[1], None, result.epochs, result.best, before, notice)
 
     def _taken_over(self) -> AliasBusy:
         return AliasBusy(

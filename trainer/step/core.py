@@ -7,6 +7,7 @@ Owns: which version is in memory, repeating a step that did not fit, and what a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from trainer.batch.weights import WeightedRow
 from trainer.errors import MemoryFull, RankLost, RowTooLong
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
+from trainer.objectives.imitate import weigh_batch
 from trainer.policy import memory
 from trainer.policy.base_model import ROOM, first_architecture, memory_errors, read_config
 from trainer.policy.model import Policy
@@ -28,6 +30,7 @@ from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
+from trainer.step.imitation.epochs import FitJob
 from trainer.step.passes import BaseJob, StepJob, StepPasses, open_passes
 from trainer.step.state.files import VersionFiles
 from trainer.step.state.folders import TrainerFolders
@@ -137,22 +140,40 @@ class TrainerCore:
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
         `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`, `RankLost`.
         """
+
+        def compute() -> TrainedStep:
+            fresh = FreshGaps()
+            with self._ranks.job(StepJob(rows, self.pass_budget)):
+                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
+            return TrainedStep(metrics, contexts, changed=True, gaps=fresh.by_trajectory)
+
+        return self._repeat_until_fits(compute, rows, rate)
+
+    def fit(self, job: FitJob, rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+        """Train on demonstrations, as `step` does on rows, and raise as it does. The result has `fit`."""
+
+        def compute() -> TrainedStep:
+            result, contexts = self._passes.fit(job, stopped, seconds)
+            return TrainedStep(result.metrics, contexts, changed=True, fit=result)
+
+        return self._repeat_until_fits(compute, weigh_batch([*job.plan.trained, *job.plan.held_out]), rate)
+
+    def _repeat_until_fits(
+        self, compute: Callable[[], TrainedStep], rows: Sequence[WeightedRow], rate: float
+    ) -> TrainedStep:
+        """Compute from the version in memory, again from it with fewer tokens a pass if one did not fit."""
         try:
-            return self._step(rows, rate, stopped, seconds)
+            return self._repeat(compute, rows, rate)
         finally:
             memory.release_pool(self.policy.device)
 
-    def _step(
-        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
-    ) -> TrainedStep:
+    def _repeat(self, compute: Callable[[], TrainedStep], rows: Sequence[WeightedRow], rate: float) -> TrainedStep:
         earlier = self.policy.state()
         while True:
             self._at = None
             self._optimizer.rate = rate
             try:
-                fresh = FreshGaps()
-                with self._ranks.job(StepJob(rows, self.pass_budget)):
-                    metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
+                trained = compute()
                 break
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_out_of_memory(e):
@@ -160,9 +181,12 @@ class TrainerCore:
                 failure = str(e)
                 size = (e.tokens, e.rows) if isinstance(e, memory.PassMemoryFull) else None
             self._lower_pass_budget(rows, failure, size)
-        metrics |= {"probe_separation": contexts["separation"], "optimizer_fresh": float(self._is_fresh)}
-        changed = not adapters.is_same_adapter(earlier, self.policy.state())
-        return TrainedStep(metrics, contexts, changed, fresh.by_trajectory)
+        metrics = {
+            **trained.metrics,
+            "probe_separation": trained.probe["separation"],
+            "optimizer_fresh": float(self._is_fresh),
+        }
+        return replace(trained, metrics=metrics, changed=not adapters.is_same_adapter(earlier, self.policy.state()))
 
     def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
         """Write the weights and the optimizer state in memory as a version. Raises `AdapterInvalid`,

@@ -23,11 +23,14 @@ from trainer.policy import update
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
+from trainer.policy.packs.gradient_shares import gradient_shares, objective_metrics
 from trainer.policy.packs.plan import UpdatePlan, plan_update, split_substeps
 from trainer.policy.packs.sums import FreshGaps, merge_substeps
 from trainer.ranks.group import Ranks
 from trainer.settings import TrainerSettings
 from trainer.step.engine_gap import NF4_BOUND
+from trainer.step.imitation.epochs import EpochRunner, FitJob
+from trainer.step.imitation.fit_report import FitResult
 from trainer.step.state.results import PhaseSeconds
 
 
@@ -70,13 +73,27 @@ class StepPasses:
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
+            shares = gradient_shares(self.policy, first, self._settings)
             later = [
                 update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh) for part in later
             ]
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
         with seconds.phase("probe"):
             after = self._probe(given)
-        return merge_substeps(done), probe.choose_contexts(given, after, before, self._copy_gap)
+        metrics = merge_substeps(done) | objective_metrics(shares)
+        return metrics, probe.choose_contexts(given, after, before, self._copy_gap)
+
+    def fit(self, job: FitJob, stopped: Callable[[], bool], seconds: PhaseSeconds) -> tuple[FitResult, dict[str, Any]]:
+        """The result of the epochs over demonstrations, and the probe of the best one. Raises as `compute`."""
+        given = probe.probe_candidates([row for one in job.plan.trained for row in one.rows])
+        with seconds.phase("probe"):
+            before = self._probe(given)
+        with seconds.phase("train"):
+            budget = self.policy.pass_budget
+            result = EpochRunner(self.policy, self.optimizer, self._settings, budget, stopped).run(job)
+        with seconds.phase("probe"):
+            after = self._probe(given)
+        return result, probe.choose_contexts(given, after, before, self._copy_gap)
 
     def plan(self, rows: Sequence[WeightedRow]) -> UpdatePlan:
         """The passes over the rows."""

@@ -19,6 +19,7 @@ from recorder.queue.judging import scores
 from recorder.queue.training import refusals, steps
 from recorder.queue.training.refusals import RefusedGroup
 from recorder.queue.training.steps import StepView
+from recorder.queue.training.uses import ObjectiveUse
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -27,12 +28,17 @@ from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.errors import MemoryFull, RankLost, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
-from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
+from trainer.objectives.imitate import NAME as IMITATE
+from trainer.objectives.imitate import weigh_batch
+from trainer.objectives.imitate_rows import Demonstration
+from trainer.objectives.registry import weigh_step
+from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.core import TrainerCore
 from trainer.step.engine_gap import TokenGaps
+from trainer.step.imitation.epochs import FitJob
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -53,6 +59,8 @@ class RunningStep:
     metrics: dict[str, float]
     seconds: PhaseSeconds
     rate: float  # the learning rate
+    demonstrations: Sequence[Demonstration] = ()  # that join the step
+    fit: FitJob | None = None  # a step on demonstrations alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
     version_id: str | None = None
     trained: TrainedStep | None = None
@@ -173,9 +181,10 @@ class StepRunner:
 
     async def _end_unchanged(self, step: StepView, attempt: RunningStep) -> StepEndedEarly:
         """Exclude the groups of a step whose adapter equals its parent's: they would pass every test of a version."""
+        rate = "trainer.lr" if attempt.fit is None else "trainer.sft.lr"
         reason = (
             f"the step changed nothing: at learning rate {attempt.rate:g} its adapter equals that of "
-            f"{attempt.parent.name}. If steps go on like this, raise trainer.lr"
+            f"{attempt.parent.name}. If steps go on like this, raise {rate}"
         )
         for claim in attempt.claims:
             self.keeper.drop(claim)
@@ -189,13 +198,17 @@ class StepRunner:
 
     def _compute(self, attempt: RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""
-        rows = weigh_groups(attempt.groups, self.settings)
         parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
             self.core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
-        trained = self.core.step(rows, attempt.rate, self.stopped, seconds)
+        if attempt.fit is not None:
+            rows = weigh_batch(attempt.fit.plan.trained)
+            trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds)
+        else:
+            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
+            trained = self.core.step(rows, attempt.rate, self.stopped, seconds)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
             attempt.metrics["copy_gap"] = self.copy_gap
@@ -222,6 +235,7 @@ class StepRunner:
             trained=[id_ for group in attempt.groups for id_ in group.trained],
             ledger_rows=_ledger_rows(attempt, version),
             compared=[one for group in attempt.groups for one in group.compared()],
+            used=_uses(attempt),
             lease=self.keeper.lease,
         )
 
@@ -252,6 +266,16 @@ class StepRunner:
         async with self.store.write() as conn:
             await ledger.write_rows(conn, [row])
             await return_claim_in(conn, claim)
+
+
+def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
+    """What the step's demonstrations were used for."""
+    used, times = attempt.demonstrations, 1
+    if attempt.fit is not None:
+        assert attempt.trained is not None
+        assert attempt.trained.fit is not None
+        used, times = attempt.fit.plan.trained, attempt.trained.fit.best
+    return [ObjectiveUse(IMITATE, one.kind, one.source_id, times) for one in used]
 
 
 def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:

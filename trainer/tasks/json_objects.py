@@ -50,6 +50,7 @@ class FileObject:
     line: int
     source: str = field(repr=False)  # as it is written
     in_array: bool = False
+    column: int = 1  # on which it begins, from 1
 
     @property
     def name(self) -> str:
@@ -58,12 +59,18 @@ class FileObject:
 
     def line_of(self, fault: InvalidObject) -> int:
         """The line of a fault; that of the object if its key cannot be located."""
+        return self.place_of(fault)[0]
+
+    def place_of(self, fault: InvalidObject) -> tuple[int, int]:
+        """The line and the column of a fault; those of the object if its key cannot be located."""
         places = [place for key, *place in _keys(self.source) if key == fault.key]
         if len(places) < fault.nth:
-            return self.line
+            return self.line, self.column
         key, value = places[fault.nth - 1]
         place = key if fault.entry is None else _entry(self.source, value, fault.entry)
-        return self.line + self.source.count("\n", 0, place)
+        lines = self.source.count("\n", 0, place)
+        column = self.column + place if not lines else place - self.source.rindex("\n", 0, place)
+        return self.line + lines, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def _decoded(
         return FileFault(line, "nested too deeply"), at
     except ValueError as e:
         return FileFault(line, str(e)), at
-    return FileObject(value, number, line, text[at:end], in_array), end
+    return FileObject(value, number, line, text[at:end], in_array, lines.column(at)), end
 
 
 class _Lines:

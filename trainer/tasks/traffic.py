@@ -1,7 +1,7 @@
 """Scenarios from recorded trajectories: the first user message as a task, or a whole first call to replay.
 
-Owns: `--where` conditions (`reward<0.5`, `tag.team=billing`), which trajectories give a task, redaction as the recorder
-does it, and joining near-duplicates. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), replaying
+Owns: which trajectories give a task, redaction as the recorder does it, and joining near-duplicates. Refuses: `--where`
+conditions (`trainer.tasks.conditions`), the form of a scenario file (`trainer.tasks.scenarios`), replaying
 (`trainer.agents.replay`), output and writing (`trainer.commands`).
 
 A task is the text of the one user message that a trajectory began with, because that is what the user's agent accepts.
@@ -13,7 +13,6 @@ record. Later user messages are not replayed; an attempt is the answer to the fi
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,60 +26,13 @@ from recorder.messages.redaction import Redactor
 from recorder.states import CallKind, Origin, Purpose, TrajectoryState
 from recorder.store.database import Project
 from recorder.views.lists.filters import TrajectoryFilter
-from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
+from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectories
 from trainer.agents.replay import canonical_arguments
-from trainer.errors import ConditionInvalid, NoTasks
+from trainer.errors import NoTasks
+from trainer.tasks.conditions import Condition, condition_facts
 from trainer.tasks.scenarios import Scenario
-
-_FORM: Final = re.compile(r"\s*(?P<field>[\w.-]+)\s*(?P<how><=|>=|!=|=|<|>)\s*(?P<value>.*?)\s*")
-_HOW: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-NUMBERS: Final = ("reward", "calls", "started")  # `started`: unix seconds
-TEXTS: Final = ("version",)
-TAG: Final = "tag."
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition on a trajectory."""
-
-    field: str
-    how: str
-    value: float | str
-
-    def holds(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a trajectory meets it. If the field is missing (no reward yet), only `!=` holds."""
-        found = facts.get(self.field)
-        if found is None:
-            return self.how == "!="
-        return _HOW[self.how](found, self.value)
-
-
-def parse_condition(text: str) -> Condition:
-    """Read a condition. Raises `ConditionInvalid`."""
-    found = _FORM.fullmatch(text)
-    if found is None:
-        raise ConditionInvalid(f"--where {text!r} is not a condition: write FIELD=VALUE, with one of = != < <= > >=")
-    name, how, value = found["field"], found["how"], found["value"]
-    if name in NUMBERS:
-        return Condition(name, how, _number(text, value))
-    if name not in TEXTS and not (name.startswith(TAG) and len(name) > len(TAG)):
-        known = ", ".join((*NUMBERS, *TEXTS, f"{TAG}NAME"))
-        raise ConditionInvalid(f"--where {text!r}: there is no field {name!r} (known: {known})")
-    if how not in ("=", "!="):
-        raise ConditionInvalid(f"--where {text!r}: {name} is text, and takes only = and !=")
-    return Condition(name, how, value)
-
-
-def _number(text: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise ConditionInvalid(f"--where {text!r}: {value!r} is not a number") from None
-
 
 PAGE: Final = 50  # trajectories read at a time
 ALIKE: Final = 0.8  # share of common pieces of two texts: with less, a word of a short question differs
@@ -166,12 +118,6 @@ async def _runs(project: Project, alias: str, wanted: Sequence[Condition], most:
         if page.next is None:
             return
         before, most = page.next, most - len(page.lines)
-
-
-def condition_facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
-    """The fields of a trajectory that a condition may use."""
-    known = {"reward": line.reward, "calls": line.call_count, "started": line.started_at, "version": line.version}
-    return known | {f"tag.{name}": value for name, value in view.tags.items()}
 
 
 def first_call(view: TrajectoryView) -> CallView | None:

@@ -32,7 +32,7 @@ Figure = tuple[str, float | None]
 
 NOTED, PAUSED = 1.0, 2.0
 # Of the trainer's metrics, those with these prefixes have a family of their own; the others are `train/NAME`.
-_FAMILIES = ("health", "part", "seconds")
+_FAMILIES = ("health", "objective", "part", "seconds")
 
 
 def event_entry(event: Event) -> TrackerEntry | None:
@@ -191,6 +191,7 @@ class FigureName:
 def figure_names() -> Iterator[FigureName]:
     """All figures, in the order of docs/metrics.md."""
     yield from _STEP
+    yield from _OBJECTIVES
     yield from _TRAIN
     yield from _HEALTH
     yield from _measures("val", "each validation", "of the version in service")
@@ -224,6 +225,12 @@ _STEP: Final = (
         "part/NAME", "reward", _EACH, "mean of a part of the reward, or of a function's extra number (NAME.EXTRA)"
     ),
 )
+_MIXED: Final = "each step that made a version, with more objectives than group"
+_OBJECTIVES: Final = (
+    FigureName("objective/NAME.tokens", "tokens", _MIXED, "tokens that the objective trained"),
+    FigureName("objective/NAME.loss", "none", _MIXED, "its part of the loss, its weight included"),
+    FigureName("objective/NAME.gradient_share", SHARE, _MIXED, "its share of the gradient's norm, on a sample"),
+)
 _TRAIN: Final = tuple(
     FigureName(f"train/{name}", unit, when, what)
     for name, unit, when, what in (
@@ -231,6 +238,8 @@ _TRAIN: Final = tuple(
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
+        ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
+        ("rendered_tokens", "tokens", _MADE, "imitated tokens that are not recorded ids, if it imitates"),
         ("loss", "none", _MADE, "the loss"),
         ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: their numerical difference"),
         ("kl_base", "nats", _MADE, "KL to the base, if trainer.kl_coef is above 0"),

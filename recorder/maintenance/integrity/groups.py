@@ -25,6 +25,7 @@ from recorder.store.schema import (
     step_trajectories,
     steps,
     trajectories,
+    uses,
     versions,
 )
 from recorder.store.schema import ledger as ledger_rows
@@ -164,10 +165,17 @@ async def only_training_trajectories_were_trained_on(look: CheckReader) -> Viola
         .join(trajectories, trajectories.c.id == step_trajectories.c.trajectory_id)
         .where(trajectories.c.purpose != Purpose.TRAIN)
     )
-    async for row in look.find(query, steps.c.id):
-        yield Violation(
-            "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, but it was trained on", _ROLL_BACK
-        )
+    imitated = (
+        select(uses.c.source_id.label("trajectory_id"), trajectories.c.purpose)
+        .join(steps, steps.c.id == uses.c.step_id)
+        .join(trajectories, trajectories.c.id == uses.c.source_id)
+        .where(trajectories.c.purpose != Purpose.TRAIN)
+    )
+    for one in (query, imitated):
+        async for row in look.find(one, steps.c.id):
+            yield Violation(
+                "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, but it was trained on", _ROLL_BACK
+            )
 
 
 async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, insert, select, update
+from sqlalchemy import Select, and_, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound, VersionPending
@@ -19,8 +19,9 @@ from recorder.ids import new_id
 from recorder.queue import leases
 from recorder.queue.claims import GroupClaim, return_claim_in
 from recorder.queue.leases import Lease
-from recorder.queue.training import baselines
+from recorder.queue.training import baselines, uses
 from recorder.queue.training.baselines import ComparedReward
+from recorder.queue.training.uses import ObjectiveUse
 from recorder.registry import ancestry
 from recorder.registry.versions import move_version, read_pending_version
 from recorder.states import GroupState, StepState, VersionState
@@ -28,6 +29,7 @@ from recorder.store import ledger, sql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
+from recorder.store.schema import uses as uses_table
 from recorder.store.sql import now
 from recorder.store.transitions import guarded_update, move_state
 
@@ -176,9 +178,10 @@ async def finish_step(
     trained: Collection[str] = (),
     ledger_rows: Iterable[LedgerRow] = (),
     compared: Sequence[ComparedReward] = (),
+    used: Sequence[ObjectiveUse] = (),
     lease: Lease | None = None,
 ) -> StepView:
-    """Make a step visible: version written, groups tried, step done, ledger, baselines, in one transaction.
+    """Make a step visible: version written, groups tried, step done, ledger, baselines, uses, in one transaction.
 
     `trained`: ids of the trajectories that the version was trained on; the ledger calls them trained when it goes live.
     `groups` are those that the step began with.
@@ -199,6 +202,7 @@ async def finish_step(
         await _consume(conn, step_id, groups, trained)
         await ledger.write_rows(conn, ledger_rows)
         await baselines.write_baselines(conn, step_id, compared)
+        await uses.write_uses(conn, step_id, used)
         if step.campaign_id is not None:
             counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
             await conn.execute(counted.values(steps_done=campaigns.c.steps_done + 1))
@@ -286,13 +290,15 @@ async def list_steps(
 
 async def count_schedule_steps(store: Store, alias_id: str, campaign_id: str | None) -> int:
     """The steps that the schedule of an alias's next step counts: those of one campaign, or of live learning (None),
-    that made the live version or one of its ancestors.
+    that made the live version or one of its ancestors. Steps on demonstrations alone do not count.
     """
     async with store.read() as conn:
         live = (await conn.execute(select(aliases.c.live_version_id).where(aliases.c.id == alias_id))).scalar_one()
         line = ancestry.ancestry_ages(live).subquery()
         of_line = select(func.count()).select_from(steps).join(line, line.c.id == steps.c.version_id)
-        mine = (steps.c.state == StepState.DONE, steps.c.campaign_id.is_not_distinct_from(campaign_id))
+        of_groups = exists().where(step_groups.c.step_id == steps.c.id)
+        with_groups = or_(of_groups, ~exists().where(uses_table.c.step_id == steps.c.id))
+        mine = (steps.c.state == StepState.DONE, steps.c.campaign_id.is_not_distinct_from(campaign_id), with_groups)
         return int((await conn.execute(of_line.where(*mine))).scalar_one())
 
 

@@ -33,6 +33,7 @@ from recorder.store.schema import (
 from recorder.views.comparison.attempts import GroupRank
 from recorder.views.comparison.loader import load_rank
 from recorder.views.trajectories.shapes import TrajectoryView
+from recorder.views.trajectory_detail.objective_uses import ObjectiveUseView, load_objective_uses
 
 _PAGE: Final = 200
 _MOST_LINES: Final = 200  # ledger rows; a trajectory that is judged repeatedly has many
@@ -124,6 +125,7 @@ class TrajectoryOutcome:
     score: JudgeScore | None
     rank: GroupRank | None  # among its group's attempts, once these are judged
     training_uses: tuple[TrainingUse, ...]
+    objective_uses: tuple[ObjectiveUseView, ...]
     ledger: tuple[LedgerLine, ...]
     before: RelatedTrajectory | None  # in the same session
     after: RelatedTrajectory | None
@@ -137,6 +139,7 @@ async def load_outcome(store: Store, view: TrajectoryView, names: dict[str, str]
         group = await _group(conn, view.group_id)
         alias = await _alias(conn, view.alias_id)
         training_uses = await _training_uses(conn, view)
+        objective_uses = await load_objective_uses(conn, view.id)
         lines = await _ledger(conn, view)
         related = await _related_trajectories(conn, view)
     score_id = group.current_score_id if group else None
@@ -150,6 +153,7 @@ async def load_outcome(store: Store, view: TrajectoryView, names: dict[str, str]
         score=await _judged(store, view.id, score_id),
         rank=await load_rank(store, view.group_id, view.id) if view.group_id and score_id else None,
         training_uses=training_uses,
+        objective_uses=objective_uses,
         ledger=lines,
         **related,
     )

@@ -14,7 +14,9 @@ from recorder.messages.calls import Address
 from recorder.queue import claims, feedback
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart
-from recorder.registry import keys
+from recorder.queue.training import steps
+from recorder.queue.training.uses import ObjectiveUse
+from recorder.registry import aliases, keys, versions
 from recorder.registry.keys import Scope
 from recorder.states import CallKind
 from recorder.store.database import Project, Store
@@ -128,6 +130,24 @@ async def test_its_reward_has_its_parts_and_the_judges_words(store: Store, proxy
     assert "by a-judge" in page.text
     assert "0.125" not in page.text
     assert f"/hone/groups/{group}" in page.links
+
+
+async def test_an_objective_that_used_it_is_named_on_the_page_and_in_the_json(store: Store, proxy: Proxy) -> None:
+    rows = Rows(store)
+    run = await rows.trajectory()
+    alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
+    assert alias.live_version_id is not None
+    step = await steps.begin_step(store, alias.id, alias.live_version_id)
+    version = await versions.allocate_version(store, alias.id, alias.live_version_id, step_id=step.id)
+    await steps.finish_step(
+        store, step.id, version_id=version.id, path="/x", engine_name="x", manifest_sha256="x", metrics={},
+        checkpoint_path=None, groups=(), used=[ObjectiveUse("imitate", "trajectory", run, 2)],
+    )  # fmt: skip
+    page = await opened(proxy, f"/hone/trajectories/{run}")
+    assert f"{ALIAS}@1 written used it for the objective imitate in step 1, 2 times" in page.text
+    assert "Not trained on." not in page.text
+    told = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()["outcome"]["objective_uses"]
+    assert [(one["objective"], one["times"], one["version"]) for one in told] == [("imitate", 2, f"{ALIAS}@1")]
 
 
 async def test_the_ledgers_lines_are_sentences(store: Store, proxy: Proxy) -> None:

@@ -16,7 +16,8 @@ from recorder.messages.trainability import Exclusion
 from recorder.states import CallKind, CallState, Confidence, Purpose
 from recorder.views.trajectories.shapes import TrajectoryView
 from tests.trainer.building import call, choice, trajectory
-from trainer.batch.rows import ROW_TOO_LONG, Row, RowBasis, trajectory_rows
+from trainer.batch.row_builder import Row
+from trainer.batch.rows import ROW_TOO_LONG, RowBasis, trajectory_rows
 
 BASIS = RowBasis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 

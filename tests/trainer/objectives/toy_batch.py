@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.batch.packing import Pack, pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group_rows import GroupRows
 from trainer.policy.packs.tokens import PackTokens, gather_tokens

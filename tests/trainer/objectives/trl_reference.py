@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tests.trainer.objectives import toy_batch
 
 FILE = Path(__file__).with_name("trl.json")
+DPO_BETA = 0.5
 _KEYS = ("loss_type", "importance_sampling_level", "epsilon_low", "epsilon_high", "divides_by_std")
 # What TRL's documentation says of each algorithm, in the words of its own arguments.
 RECIPES: dict[str, tuple[str, str, float, float, bool]] = {
@@ -33,9 +34,10 @@ RECIPES: dict[str, tuple[str, str, float, float, bool]] = {
 def main() -> None:
     """Compute and write."""
     import trl
-    from trl import GRPOTrainer
+    from trl import DPOTrainer, GRPOTrainer
 
     found = {name: _compute(GRPOTrainer, dict(zip(_KEYS, how, strict=True))) for name, how in RECIPES.items()}
+    found["dpo"] = _compute_dpo(DPOTrainer)
     FILE.write_text(json.dumps({"trl": trl.__version__, **found}, indent=1) + "\n", "utf-8")
 
 
@@ -61,6 +63,51 @@ def _compute(trainer: Any, how: dict[str, Any]) -> dict[str, Any]:
     (gradient,) = torch.autograd.grad(loss, logprobs)
     sizes = [sum(turns) for turns in toy_batch.TURNS]
     return {"loss": float(loss), "gradient": [row[:size].tolist() for row, size in zip(gradient, sizes, strict=True)]}
+
+
+def _compute_dpo(trainer: Any) -> dict[str, Any]:
+    """The first half of the trajectories chosen over the second half."""
+    logprobs, reference = (_padded(one) for one in (toy_batch.policy_logprobs(), toy_batch.behaviour()))
+    mask = _padded([np.ones(sum(turns)) for turns in toy_batch.TURNS])
+    logprobs.requires_grad_()
+    whole = torch.cat([torch.zeros(len(mask), 1), mask], dim=1).bool()  # a prompt of one token
+    chosen, rejected = (reference * mask).sum(1).chunk(2)
+    inputs = {
+        "input_ids": whole.long(),
+        "attention_mask": whole.long(),
+        "completion_mask": whole.long(),
+        "ref_chosen_logps": chosen,
+        "ref_rejected_logps": rejected,
+    }
+    outputs = SimpleNamespace(
+        log_probs=logprobs * mask,
+        entropy=torch.zeros_like(mask),
+        mean_logits=torch.zeros_like(mask),
+        is_top1=torch.zeros_like(mask).bool(),
+    )
+    model = _Model(outputs)
+    stand_in = SimpleNamespace(
+        model=model, aux_loss_enabled=False, ld_alpha=None, precompute_ref_logps=True, f_divergence_type="reverse_kl",
+        loss_types=["sigmoid"], loss_weights=[1.0], beta=DPO_BETA, use_weighting=False, label_smoothing=0.0,
+        accelerator=SimpleNamespace(device="cpu", num_processes=1, gather_for_metrics=_own, gather=_own),
+        _metrics={"train": defaultdict(list), "eval": defaultdict(list)}, _total_train_tokens=0, _tp_size=1,
+    )  # fmt: skip
+    loss = trainer._compute_loss(stand_in, model, inputs, return_outputs=False)
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    sizes = [sum(turns) for turns in toy_batch.TURNS]
+    return {"loss": float(loss), "gradient": [row[:size].tolist() for row, size in zip(gradient, sizes, strict=True)]}
+
+
+class _Model:
+    """A model whose forward pass has given results."""
+
+    training = True
+
+    def __init__(self, outputs: Any) -> None:
+        self._outputs = outputs
+
+    def __call__(self, **_: Any) -> Any:
+        return self._outputs
 
 
 def _padded(values: list[Any]) -> torch.Tensor:

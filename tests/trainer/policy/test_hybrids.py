@@ -19,7 +19,7 @@ from tests.trainer.passes import row_logprobs
 from trainer.batch import padding
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import Segment, pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.policy import pass_method, recurrent, startup_check
 from trainer.policy.attention.interface import register_attention

@@ -19,7 +19,7 @@ from tests.trainer.building import random_ids, trained_row
 from tests.trainer.passes import row_logprobs
 from tests.trainer.policy.test_startup_check import SHAPE, gemma3, llama, saved
 from trainer.batch.layouts import Layout
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.policy import memory, pass_method, row_fit, startup_check
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy

@@ -19,7 +19,7 @@ from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy.base_model import load_policy, resolve_base

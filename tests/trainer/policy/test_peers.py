@@ -228,7 +228,15 @@ def test_the_distance_to_the_engine_is_that_of_the_estimator(
 def test_steps_of_the_optimizer_are_those_of_torch(tiny_base: Path, tiny_policy: Callable[..., Policy]) -> None:
     """Clipped to the norm, AdamW (1711.05101) with decoupled decay, a learning rate that rises and then falls."""
     settings = TrainerSettings(
-        lr=1e-3, weight_decay=0.1, grad_clip=0.1, warmup_steps=2, schedule="linear", schedule_steps=4, rank=4, alpha=8.0
+        lr=1e-3,
+        weight_decay=0.1,
+        grad_clip=0.1,
+        warmup_steps=2,
+        schedule="linear",
+        schedule_steps=4,
+        lr_min=0,
+        rank=4,
+        alpha=8.0,
     )
     policy = tiny_policy()
     perturb(policy)

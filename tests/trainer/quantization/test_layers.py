@@ -19,7 +19,7 @@ from tests.trainer.families import save_family
 from tests.trainer.passes import row_logprobs
 from tests.trainer.quantization.copies import plain_copy, rounded
 from trainer.batch.layouts import Layout
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.errors import TrainerError, UnsupportedModel
 from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy

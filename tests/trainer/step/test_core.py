@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from recorder.stats.advantages import group_advantages
 from tests.trainer.building import random_ids, trained_row
@@ -21,7 +22,7 @@ from tests.trainer.training_child import BASE, core, one_step, rows, start, trai
 from trainer.artifacts import adapters, checkpoint, probe
 from trainer.artifacts.checkpoint import STATE
 from trainer.batch.packing import pack
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, CheckpointInvalid, StepFailed, StepInterrupted, VersionNotWritten
 from trainer.policy.logprobs import full_logprobs
@@ -406,15 +407,29 @@ def test_a_version_that_cannot_be_checkpointed_is_not_published(
     assert list((tmp_path / "adapters").iterdir()) == []
 
 
-@given(st.integers(0, 50), st.integers(1, 200), st.sampled_from(["constant", "linear", "cosine"]))
-def test_the_learning_rate_rises_then_never_rises_again(warmup: int, steps: int, schedule: str) -> None:
-    settings = TrainerSettings(lr=1.0, warmup_steps=warmup, schedule=schedule, schedule_steps=steps)
+@given(
+    st.integers(0, 50),
+    st.integers(1, 200),
+    st.sampled_from(["constant", "linear", "cosine"]),
+    st.sampled_from([0.0, 0.25, None]),
+)
+def test_the_learning_rate_rises_then_never_rises_again(
+    warmup: int, steps: int, schedule: str, lowest: float | None
+) -> None:
+    settings = TrainerSettings(lr=1.0, warmup_steps=warmup, schedule=schedule, schedule_steps=steps, lr_min=lowest)
     rates = [learning_rate(settings, done) for done in range(300)]
     assert all(0 <= rate <= 1 for rate in rates)
     assert rates[: warmup + 1] == sorted(rates[: warmup + 1])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert rates[warmup] == 1.0
     ends = settings.schedule_end
-    assert (ends is None) == (schedule == "constant")
+    assert (ends is None) == (schedule == "constant" or lowest != 0)
+    if schedule != "constant":
+        assert rates[warmup + steps :] == [0.1 if lowest is None else lowest] * (300 - warmup - steps)
     assert [rate == 0 for rate in rates] == [ends is not None and done >= ends for done in range(300)]
     assert [settings.explain_ended_schedule(done) is not None for done in range(300)] == [rate == 0 for rate in rates]
+
+
+def test_a_schedule_does_not_raise_the_rate() -> None:
+    with pytest.raises(ValidationError, match=r"lr_min \(0\.002\) is above lr \(0\.001\)"):
+        TrainerSettings(lr=1e-3, lr_min=2e-3)

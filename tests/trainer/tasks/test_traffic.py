@@ -25,7 +25,8 @@ from tests.trainer.ring import ALIAS, PROJECT, Ring, Script
 from tests.trainer.traffic import asked
 from trainer.errors import NoTasks
 from trainer.tasks import scenarios, traffic
-from trainer.tasks.traffic import SkipReason, TaskCollector, TrafficTasks, parse_condition
+from trainer.tasks.conditions import parse_condition
+from trainer.tasks.traffic import SkipReason, TaskCollector, TrafficTasks
 
 USER = {"role": "user", "content": "Where is order 4821?"}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ConditionInvalid
-from trainer.tasks.traffic import NUMBERS, Condition, parse_condition
+from trainer.tasks.conditions import NUMBERS, Condition, is_best, parse_condition
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,22 @@ def test_a_condition_is_a_field_a_comparison_and_a_value(text: str, condition: C
         ("rewards<1", "no field 'rewards'"),
         ("tag.=x", "no field"),
         ("tag.team<b", "takes only = and !="),
+        ("best_of_group=yes", "no field 'best_of_group'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_known(text: str, why: str) -> None:
     with pytest.raises(ConditionInvalid, match=why):
         parse_condition(text)
+
+
+def test_whether_a_reward_is_the_best_of_its_group_is_a_field_where_groups_are_read() -> None:
+    assert parse_condition("best_of_group = yes", of_groups=True) == Condition("best_of_group", "=", "yes")
+    with pytest.raises(ConditionInvalid, match="is yes or no"):
+        parse_condition("best_of_group=1", of_groups=True)
+    assert is_best(1.0, [0.0, 1.0, 1.0])
+    assert not is_best(1.0, [1.0, 1.0])  # the others did as well
+    assert not is_best(0.5, [0.0, 0.5, 1.0])
+    assert not is_best(None, [0.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ _TRAINER: Final = (
     "ratio_mean", "ratio_max", "clip_fraction", "entropy", "grad_norm", "lr", "rows",
     "rows_per_trajectory", "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation",
     "text_contradictions", "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met",
+    "demonstrations", "rendered_tokens", "objective.imitate.tokens", "objective.imitate.loss",
+    "objective.imitate.gradient_share",
 )  # fmt: skip
 _HEALTH: Final = (
     "length", "turns", "tool_calls", "seconds", "repetition", "zero_variance", "perfect", "judge_agreement",

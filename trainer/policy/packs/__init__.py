@@ -1,4 +1,4 @@
 """The packs of a step: which rows each has, its trained tokens, and the sums over all of them.
 
-Refuses: computing a pack (`trainer.policy.update`), and choosing rows.
+`gradient_shares` measures on a pack of its own. Refuses: computing a pack (`trainer.policy.update`), and choosing rows.
 """

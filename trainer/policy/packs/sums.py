@@ -26,6 +26,7 @@ class StepSums:
     """The sums of a step over its packs."""
 
     trained_tokens: int = 0
+    sampled_tokens: int = 0  # those of them that have a ratio to the engine
     forward_tokens: int = 0  # what was computed: shared prefixes once, and padding
     loss: float = 0.0
     ratio: float = 0.0
@@ -33,28 +34,43 @@ class StepSums:
     clipped: int = 0
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
+    by_objective: dict[str, tuple[int, float]] = field(default_factory=dict)  # tokens, and the sum of the loss
+
+    def add_losses(self, one: Pack, rows: Sequence[WeightedRow], losses: Tensor) -> None:
+        """Add the weighted losses of a pack's tokens to the objective of each row."""
+        sizes = [rows[index].row.trained_tokens for index in one.rows]
+        for index, own in zip(one.rows, torch.split(losses.detach().double(), sizes), strict=True):
+            tokens, loss = self.by_objective.get(rows[index].objective, (0, 0.0))
+            self.by_objective[rows[index].objective] = tokens + len(own), loss + float(own.sum())
 
     def merge(self, others: Iterable[StepSums]) -> None:
         """Become the sums of all ranks."""
         sums = list(others)
-        for name in ("trained_tokens", "forward_tokens", "loss", "ratio", "clipped", "entropy"):
+        for name in ("trained_tokens", "sampled_tokens", "forward_tokens", "loss", "ratio", "clipped", "entropy"):
             setattr(self, name, sum(getattr(one, name) for one in sums))
         self.ratio_max = max(one.ratio_max for one in sums)
         measured = [one.kl_base for one in sums if one.kl_base is not None]
         self.kl_base = sum(measured) if measured else None
+        merged: dict[str, tuple[int, float]] = {}
+        for name, (number, total) in (pair for one in sums for pair in one.by_objective.items()):
+            before, earlier = merged.get(name, (0, 0.0))
+            merged[name] = before + number, earlier + total
+        self.by_objective = merged
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by their names in a report."""
-        n = max(1, self.trained_tokens)
+        n, sampled = max(1, self.trained_tokens), max(1, self.sampled_tokens)
         metrics = {
             "loss": self.loss,
-            "ratio_mean": self.ratio / n,
+            "ratio_mean": self.ratio / sampled,
             "ratio_max": self.ratio_max,
-            "clip_fraction": self.clipped / n,
+            "clip_fraction": self.clipped / sampled,
             "entropy": self.entropy / n,
             "trained_tokens": float(self.trained_tokens),
             "forward_tokens": float(self.forward_tokens),
         }
+        for name, (tokens, loss) in self.by_objective.items():
+            metrics |= {f"objective.{name}.tokens": float(tokens), f"objective.{name}.loss": loss}
         if self.kl_base is not None:
             metrics["kl_base"] = self.kl_base / n
         return metrics
@@ -120,7 +136,8 @@ def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
     first, *later = done
     merged = dict(first)
+    added = {name for name in first if name.endswith(".tokens")} | _ADDED
     for name in first.keys() - _OF_THE_FIRST:
         values = [metrics[name] for metrics in done if name in metrics]
-        merged[name] = sum(values) if name in _ADDED else max(values) if name.endswith("_max") else fmean(values)
+        merged[name] = sum(values) if name in added else max(values) if name.endswith("_max") else fmean(values)
     return merged if later else dict(first)

@@ -35,6 +35,7 @@ class PackTokens:
     units: Tensor  # int64: the row or turn of each token, from 0
     unit_count: int
     fresh: Tensor  # bool: sampled by the version that is being trained
+    unsampled: Tensor | None = None  # bool: no engine's logprob is known or needed; None: of no token
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,13 +66,16 @@ def gather_tokens(
     def ints(arrays: Iterable[NDArray[np.integer]]) -> Tensor:
         return torch.from_numpy(np.concatenate(list(arrays)).astype(np.int64)).to(device)
 
+    behaviour = floats(row.behaviour[at] for row, at in pairs)
+    rl_weights = spread(weighted.rl_weight for weighted in own)
+    unsampled = behaviour.isnan() & (rl_weights == 0)
     return PackTokens(
         before=ints(places[at - 1] for places, at in zip(one.places, trained, strict=True)),
         targets=ints(row.token_ids[at] for row, at in pairs),
         temperatures=floats(row.temperature[at] for row, at in pairs),
-        behaviour=floats(row.behaviour[at] for row, at in pairs),
+        behaviour=behaviour,
         advantages=spread(weighted.advantage for weighted in own),
-        rl_weights=spread(weighted.rl_weight for weighted in own),
+        rl_weights=rl_weights,
         ce_weights=weights([weighted.ce_weight for weighted in own]),
         kl_weights=weights([weighted.kl_weight for weighted in own]),
         teacher=known([weighted.teacher for weighted in own]),
@@ -79,6 +83,7 @@ def gather_tokens(
         units=ints([units]),
         unit_count=int(units[-1]) + 1,
         fresh=torch.from_numpy(np.concatenate([row.age[at] == 0 for row, at in pairs])).to(device),
+        unsampled=unsampled if bool(unsampled.any()) else None,
     )
 
 

@@ -34,5 +34,6 @@ def require_same_base(alias: AliasView, fingerprint: str, settings: TrainerSetti
         raise BaseMismatch(
             f"the alias {alias.name!r} is served by another base than {settings.base} in "
             f"{dtype_name(settings)}: weights, dtype, tokenizer, chat template, the factors of longrope or Llama 4's "
-            "scale of late queries differ. Set trainer.base, trainer.dtype and trainer.max_model_len to the engine's values."
+            "scale of late queries differ. Set trainer.base, trainer.dtype and trainer.max_model_len to the engine's "
+            "values."
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from trainer.batch.recorded_text import NO_PARSERS, Parsers
@@ -18,11 +19,13 @@ class EngineFacts:
 
     `parsers`: of tool calls and reasoning, to compare answers with their ids (`trainer.batch.recorded_text`).
     `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`). `share`: `engine.share`.
+    `chat_template`: the file that replaces the base's own.
     """
 
     parsers: Parsers = NO_PARSERS
     args: Sequence[str] = ()
     share: str = "split"
+    chat_template: Path | None = None
 
 
 NO_FACTS: Final = EngineFacts()

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import PublishedAdapter
+from trainer.step.imitation.fit_report import FitResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class TrainedStep:
     """
 
     metrics: Mapping[str, float]
-    probe: Mapping[str, object]
+    probe: Mapping[str, Any]
     changed: bool
     gaps: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    fit: FitResult | None = None  # of a fit on demonstrations
 
 
 @dataclass(frozen=True, slots=True)

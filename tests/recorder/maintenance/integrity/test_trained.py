@@ -7,7 +7,7 @@ import pytest
 from recorder.maintenance.integrity import groups as checks
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import groups, step_groups, step_trajectories, trajectories, versions
+from recorder.store.schema import groups, step_groups, step_trajectories, steps, trajectories, uses, versions
 from recorder.store.schema import ledger as ledger_rows
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT
@@ -57,6 +57,15 @@ async def test_a_group_that_was_trained_on_twice(sound: Sound) -> None:
 async def test_a_run_that_was_not_for_training(sound: Sound) -> None:
     await sound.rows.set(trajectories, sound.runs[0], purpose="eval")
     await sound.finds(checks.only_training_trajectories_were_trained_on, f"trajectory {sound.runs[0]}")
+
+
+async def test_a_run_that_was_not_for_training_and_that_a_step_imitated(sound: Sound) -> None:
+    run = await sound.rows.trajectory(purpose="eval", state="completed")
+    step = next(one["id"] for one in await sound.rows.all(steps) if one["state"] == "done")
+    use = {"step_id": step, "objective": "imitate", "kind": "trajectory", "source_id": run, "times": 1}
+    await sound.rows.insert(uses, use)
+    broken = await sound.broken()
+    assert broken["only_training_trajectories_were_trained_on"] == [f"trajectory {run}"]
 
 
 async def test_a_member_that_a_step_left_out_without_a_word(sound: Sound) -> None:

@@ -90,17 +90,19 @@ def test_a_step_is_due_when_its_time_is_up(waiting: TrainableGroups) -> None:
 
 
 def test_no_step_begins_after_the_end_of_a_schedule_however_many_groups_wait() -> None:
-    settings = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3))
+    settings = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3, lr_min=0))
     assert told(scored(9, schedule_steps=2), settings)[1] == "step_due"
     assert told(scored(9, schedule_steps=3), settings) == (
         StageState.WAITING,
         "schedule_ended",
         'Learning waits for new settings: trainer.schedule = "linear" has ended: after 3 steps the learning rate is 0. '
-        'Raise trainer.schedule_steps, or set trainer.schedule = "constant".',
+        "Set trainer.lr_min above 0, or raise trainer.schedule_steps.",
     )
     assert told(scored(0, schedule_steps=3), settings)[1] == "schedule_ended"
     assert told(scored(9, schedule_steps=3, undecided=("demo@3", "gated")), settings)[1] == "undecided_version"
     assert told(scored(9, schedule_steps=9999))[1] == "step_due"  # a constant rate does not end
+    lasting = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3))
+    assert told(scored(9, schedule_steps=9999), lasting)[1] == "step_due"  # nor does one above 0
 
 
 def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bool:
@@ -116,7 +118,7 @@ def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bo
         and (learn.hours is None or facts.local.hour >= 22 or facts.local.hour < 6)
         and (learn.steps_per_hour is None or recent < learn.steps_per_hour)
         and (enough or patient)
-        and (trainer.schedule == "constant" or alias.schedule_steps < trainer.schedule_steps)
+        and (trainer.schedule == "constant" or trainer.lr_min != 0 or alias.schedule_steps < trainer.schedule_steps)
     )
 
 
@@ -148,6 +150,7 @@ settings_of = st.builds(
         max_wait_s=st.floats(1, 5000),
         schedule=st.sampled_from(["constant", "linear", "cosine"]),
         schedule_steps=st.integers(1, 4),
+        lr_min=st.sampled_from([0.0, None]),
     ),
 )
 facts_of = st.builds(

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.pages import listening, walks
 from recorder.reasons import explain_reason
 from recorder.store.database import Store
-from recorder.store.schema import ledger, step_baselines, step_groups, step_trajectories, steps, versions
+from recorder.store.schema import ledger, step_baselines, step_groups, step_trajectories, steps, uses, versions
 from recorder.store.sql import now
 from recorder.views.trajectories.transcripts import load_trajectory
 from recorder.views.trajectory_detail.loader import load_detail
@@ -68,6 +68,16 @@ async def test_the_step_that_was_trained_on_it_is_named_and_none_for_its_sibling
     assert (lesson.number, lesson.version, lesson.version_state) == (7, "helpdesk@1", "live")
     assert (lesson.compared_with, lesson.reward) == (None, None)
     assert (await stands(store, other)).training_uses == ()
+
+
+async def test_an_objective_that_used_it_is_named_with_its_step_and_its_passes(store: Store, rows: Rows) -> None:
+    group = await rows.scored_group(2)
+    run, other = await rows.members(group)
+    use = {"step_id": await step(rows, group, other), "objective": "imitate", "kind": "trajectory", "source_id": run}
+    await rows.insert(uses, use | {"times": 2})
+    [found] = (await stands(store, run)).objective_uses
+    assert (found.objective, found.times, found.number, found.version) == ("imitate", 2, 7, "helpdesk@1")
+    assert (await stands(store, other)).objective_uses == ()
 
 
 async def test_what_its_reward_was_compared_with_is_said_where_the_step_kept_it(store: Store, rows: Rows) -> None:

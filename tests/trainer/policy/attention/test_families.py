@@ -16,7 +16,7 @@ from transformers.utils import logging
 from tests.trainer.building import random_ids, trained_row
 from tests.trainer.passes import row_logprobs
 from trainer.batch.layouts import Layout
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.policy import pass_method, startup_check
 from trainer.policy.attention import interface
 from trainer.policy.base_model import load_policy
