@@ -31,7 +31,7 @@ from trainer.policy.base_model import dtype_name, explain_target, load_decoder, 
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
-from trainer.step.core import TrainerCore
+from trainer.step.backends import open_core
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
@@ -43,6 +43,7 @@ from trainer.step.state.engine_facts import NO_FACTS, EngineFacts
 from trainer.step.state.folders import TrainerFolders, remove_unfinished, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
 from trainer.step.state.results import PhaseSeconds
+from trainer.step.state.step_core import StepCore
 from trainer.step.state.torch_thread import TorchThread
 from trainer.step.state.trial import AdapterTrial
 from trainer.step.summary import StepReport
@@ -72,7 +73,7 @@ class AliasTrainer:
         self._fingerprint: str
         self._keeper: LeaseRenewer
         self._gpu: GpuShare
-        self._core: TrainerCore
+        self._core: StepCore
         self._reader: GroupReader
         self._runner: StepRunner
         self._trial: AdapterTrial | None = None
@@ -114,8 +115,11 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
-            self._core = await self._torch.run(TrainerCore, base, settings, self._folders)
-        self._target_note = await self._torch.run(explain_target, base, settings)
+            self._core = await self._torch.run(
+                open_core, base, settings, self._folders, self._engine.share, self._stopped
+            )
+        said = await self._torch.run(explain_target, base, settings)
+        self._target_note = f"{said} {self._core.note}" if self._core.note else said
         self._decode = await asyncio.to_thread(load_decoder, base)
         await self._prepare_steps()
         fingerprint = self._fingerprint
@@ -143,7 +147,7 @@ class AliasTrainer:
         self._reader = GroupReader(self._store, settings, self._fingerprint, core.fits_alone, self._torch)
         budget = PassBudgetMemory(self._project, self._fingerprint, core, settings)
         copy_gap = notice = None
-        if (copied := core.policy.copied) is not None:  # how far it is, before anything is sampled
+        if (copied := core.copied) is not None:  # how far it is, before anything is sampled
             copy_gap, allowed = text_gap(copied.base, copied.copy, self.gap_bound)
             note = engine_gap.explain_copy(copy_gap, allowed)
             self._target_note = f"{self._target_note} {note}"
@@ -175,6 +179,8 @@ class AliasTrainer:
         if self._trial is not None:
             await self._trial.close()
         await self._torch.close()
+        if hasattr(self, "_core"):
+            await asyncio.to_thread(self._core.close)  # its thread has ended
         await self._resources.aclose()
 
     @property

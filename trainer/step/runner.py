@@ -26,17 +26,27 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from trainer.artifacts.adapters import AdapterOrigin
-from trainer.errors import MemoryFull, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
+from trainer.errors import (
+    CheckpointExpired,
+    MemoryFull,
+    RowTooLong,
+    StepFailed,
+    StepInterrupted,
+    TinkerRefused,
+    TinkerUnavailable,
+    TinkerUnsupported,
+    VersionNotWritten,
+)
 from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
-from trainer.step.core import TrainerCore
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
+from trainer.step.state.step_core import StepCore
 from trainer.step.state.torch_thread import TorchThread
 from trainer.step.summary import STEP_FAILED
 
@@ -81,7 +91,7 @@ class StepRunner:
     settings: TrainerSettings
     folders: TrainerFolders
     fingerprint: str
-    core: TrainerCore
+    core: StepCore
     torch: TorchThread
     keeper: LeaseRenewer
     budget: PassBudgetMemory
@@ -264,4 +274,5 @@ def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups may fail again; then their retries are limited."""
     innocent = RecorderError | StepInterrupted | MemoryFull | RowTooLong | VersionNotWritten
-    return isinstance(error, Exception) and not isinstance(error, innocent)
+    of_service = TinkerRefused | TinkerUnavailable | TinkerUnsupported | CheckpointExpired
+    return isinstance(error, Exception) and not isinstance(error, innocent | of_service)

@@ -1,0 +1,40 @@
+"""Which back end computes the steps: `trainer.backend`.
+
+Owns: the choice, and what cannot be combined. Refuses: computing (`trainer.step.core`, `trainer.step.tinker`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer.errors import TinkerUnsupported
+from trainer.settings import TrainerSettings
+from trainer.step.core import TrainerCore
+from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.step_core import StepCore
+from trainer.step.tinker.requirements import require_supported
+
+
+def open_core(
+    base: Path, settings: TrainerSettings, folders: TrainerFolders, share: str, stopped: Callable[[], bool]
+) -> StepCore:
+    """Load a base, or open a session with the training service. `share`: `engine.share`; `stopped`: to end early.
+
+    Raises `UnsupportedModel`, `DoesNotFit` and `MemoryFull`, or `TinkerUnsupported`, `TinkerRefused` and
+    `TinkerUnavailable`.
+    """
+    if settings.backend == "local":
+        return TrainerCore(base, settings, folders)
+    require_supported(settings, share)
+    try:
+        module = importlib.import_module("trainer.step.tinker.remote_core")
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] != "tinker":
+            raise
+        raise TinkerUnsupported(
+            "trainer.backend = \"tinker\" needs the package tinker: install it with pip install 'hone-proxy[tinker]'"
+        ) from e
+    core: StepCore = module.TinkerCore(base, settings, folders, stopped)
+    return core
