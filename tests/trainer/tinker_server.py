@@ -34,7 +34,7 @@ ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_pro
 
 @dataclass
 class Fault:
-    """The next `times` requests to a route (a part of its path) are answered so. `status` None: after `delay_s`."""
+    """The next `times` requests to a route (an expression for a part of its path) are answered so. `status` None: after `delay_s`."""
 
     route: str
     status: int | None
@@ -165,7 +165,7 @@ class TinkerServer:
         """The fault for a request, if there is one."""
         with self._lock:
             for one in self.faults:
-                if one.route in path:
+                if re.search(one.route, path):
                     one.times -= 1
                     if one.times <= 0:
                         self.faults.remove(one)

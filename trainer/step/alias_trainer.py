@@ -31,7 +31,7 @@ from trainer.policy.base_model import dtype_name, explain_target, load_decoder, 
 from trainer.policy.optim import learning_rate
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
-from trainer.step.backends import open_core
+from trainer.step.backends import check_backend, open_core
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
@@ -107,6 +107,7 @@ class AliasTrainer:
         settings = self._settings
         if settings.base is None:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
+        check_backend(settings, self._engine.share)  # before a lease of a GPU that is not needed
         base = await asyncio.to_thread(resolve_base, settings.base)
         self._fingerprint = await check_base(self._alias, base, settings)
         await self._take_alias()
@@ -115,9 +116,7 @@ class AliasTrainer:
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
-            self._core = await self._torch.run(
-                open_core, base, settings, self._folders, self._engine.share, self._stopped
-            )
+            self._core = await self._torch.run(open_core, base, settings, self._folders, self._stopped)
         said = await self._torch.run(explain_target, base, settings)
         self._target_note = f"{said} {self._core.note}" if self._core.note else said
         self._decode = await asyncio.to_thread(load_decoder, base)

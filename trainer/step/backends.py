@@ -17,17 +17,20 @@ from trainer.step.state.step_core import StepCore
 from trainer.step.tinker.requirements import require_supported
 
 
-def open_core(
-    base: Path, settings: TrainerSettings, folders: TrainerFolders, share: str, stopped: Callable[[], bool]
-) -> StepCore:
-    """Load a base, or open a session with the training service. `share`: `engine.share`; `stopped`: to end early.
+def check_backend(settings: TrainerSettings, share: str) -> None:
+    """Raise `TinkerUnsupported` for settings that the back end cannot compute. `share`: `engine.share`."""
+    if settings.backend == "tinker":
+        require_supported(settings, share)
+
+
+def open_core(base: Path, settings: TrainerSettings, folders: TrainerFolders, stopped: Callable[[], bool]) -> StepCore:
+    """Load a base, or open a session with the training service. `stopped`: whether to end early.
 
     Raises `UnsupportedModel`, `DoesNotFit` and `MemoryFull`, or `TinkerUnsupported`, `TinkerRefused` and
     `TinkerUnavailable`.
     """
     if settings.backend == "local":
         return TrainerCore(base, settings, folders)
-    require_supported(settings, share)
     try:
         module = importlib.import_module("trainer.step.tinker.remote_core")
     except ModuleNotFoundError as e:

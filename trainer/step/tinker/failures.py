@@ -23,12 +23,12 @@ _KEY_REFUSED: Final = frozenset({401, 403})
 
 
 def explain_failure(error: BaseException, what: str, key: ServiceKey) -> TrainerError:
-    """The error to raise instead of the library's. `what`: what was asked for, as "the optimizer step"."""
+    """The error to raise instead of the library's. `what`: what was asked for, as "saving the state"."""
     if isinstance(error, TrainerError):  # of the loss, which the library calls
         return error
     said = describe_error(error, key)
     status = find_status(error)
-    where = f"the training service did not do {what}"
+    where = f"{what} failed at the training service"
     if status in _KEY_REFUSED:
         return TinkerRefused(f"{where}: it refuses the key ({status}: {said}). Check {VARIABLE}, and what it may do")
     if status == 402:

@@ -26,7 +26,7 @@ from trainer.step.tinker.failures import describe_error, explain_failure, is_los
 from trainer.step.tinker.secret import ServiceKey
 
 _LOOK_S: Final = 0.2  # between two looks whether the step was stopped
-_CLOSE_S: Final = 10.0  # for the service to hear that the session ends; it ends without, too
+_CLOSE_S: Final = 3.0  # for the service to hear that the session ends; it ends without, too
 _ADDRESS: Final = "TINKER_BASE_URL"  # the library's own variable
 
 T = TypeVar("T")
@@ -49,13 +49,11 @@ class Session:
         self.stopped: Callable[[], bool] = lambda: False
         self._loss_error: BaseException | None = None
         self._service = tinker.ServiceClient(base_url=url, api_key=key.reveal())
-        self._files: tinker.RestClient | None = None
-        self._address = url
         self._model: tinker.TrainingClient | None = None
 
     def load_capabilities(self) -> Mapping[str, int | None]:
         """The bases that the service trains, by name, with the most tokens of a row (None: unknown)."""
-        found = self._submit(lambda: self._rest().get_server_capabilities(), "the list of its models")
+        found = self._submit(lambda: self._rest().get_server_capabilities(), "listing the models")
         models = (one for one in found.supported_models if one.trainable is not False)
         return {one.model_name: one.max_context_length for one in models if one.model_name}
 
@@ -68,7 +66,7 @@ class Session:
             lambda: self._service.create_lora_training_client(
                 base_model, rank=rank, seed=seed, train_attn=True, train_mlp=mlp, train_unembed=False
             ),
-            f"a new model of {base_model}",
+            f"making a model of {base_model}",
         )
 
     def restore_model(self, path: str, version: str) -> None:
@@ -125,7 +123,9 @@ class Session:
         saved = self._submit(
             lambda: self._trained().save_weights_external(name, ttl_seconds=ttl_seconds), "writing the adapter's files"
         )
-        links = self._submit(lambda: self._rest().get_external_weights_urls(saved.path), "links to the adapter's files")
+        links = self._submit(
+            lambda: self._rest().get_external_weights_urls(saved.path), "signing links to the adapter's files"
+        )
         return str(saved.path), links.urls
 
     def delete(self, path: str) -> None:
@@ -146,9 +146,12 @@ class Session:
         return self._model
 
     def _rest(self) -> tinker.RestClient:
-        if self._files is None:
-            self._files = tinker.RestClient(base_url=self._address, api_key=self._key.reveal())
-        return self._files
+        """The client of models and files, over the session's connections.
+
+        Made from an address and a key, it would share connections of the whole process, which are never closed, and
+        wait under a lock of the whole process while a server is down: no later session could begin.
+        """
+        return tinker.RestClient(self._service.holder)
 
     def _submit(self, request: Callable[[], Any], what: str, gone: str | None = None) -> Any:
         """Send a request and wait for its answer. `gone`: the error if what the request names is not there."""
@@ -169,7 +172,7 @@ class Session:
                         continue
                     future.cancel()
                     raise TinkerUnavailable(
-                        f"the training service did not do {what} within {self._limit_s:g} s "
+                        f"{what} at the training service took more than {self._limit_s:g} s "
                         "(trainer.tinker.answer_timeout_s). The groups are given back"
                     ) from None
                 failure: BaseException = e

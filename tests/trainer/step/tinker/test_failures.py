@@ -91,14 +91,14 @@ def test_a_rate_limit_is_waited_for_and_then_given_up(open_core: OpenCore, servi
     assert core.step(rows(1), 1e-2, lambda: False, PhaseSeconds()).changed
     core.go_to(BASE)
     service.faults.append(Fault("forward_backward", 429, "slowly", times=FOREVER, headers=QUICKLY))
-    with pytest.raises(TinkerUnavailable, match="within 3 s"):
+    with pytest.raises(TinkerUnavailable, match="more than 3 s"):
         core.step(rows(1), 1e-2, lambda: False, PhaseSeconds())
 
 
 def test_a_server_that_is_down_is_given_up(tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
     settings = settings_of(tiny_base, "http://127.0.0.1:9", tinker={"answer_timeout_s": 1.5})
-    with pytest.raises(TinkerUnavailable, match=r"within 1\.5 s"):
+    with pytest.raises(TinkerUnavailable, match=r"more than 1\.5 s"):
         TinkerCore(tiny_base, settings, TrainerFolders.of(tmp_path), lambda: False)
 
 
@@ -150,8 +150,7 @@ def test_a_state_that_is_not_saved_leaves_no_version(
 ) -> None:
     core = open_core()
     core.go_to(BASE)
-    service.faults.append(Fault("save_weights", 422, "no room"))
-    service.faults.insert(0, Fault("save_weights_external", 503, "", headers=QUICKLY))  # not this route
+    service.faults.append(Fault("save_weights$", 422, "no room"))
     with pytest.raises(TinkerRefused, match="saving the state"):
         one_step(core, 1, rows(1))
     folders = TrainerFolders.of(tmp_path / "remote")

@@ -85,7 +85,9 @@ def record_gradients(core: TrainerCore, monkeypatch: pytest.MonkeyPatch) -> list
     update = core._optimizer.step
 
     def recording() -> dict[str, float]:
-        recorded.append({name: one.grad.clone() for name, one in core.policy.parameters.items() if one.grad is not None})
+        recorded.append(
+            {name: one.grad.clone() for name, one in core.policy.parameters.items() if one.grad is not None}
+        )
         return update()
 
     monkeypatch.setattr(core._optimizer, "step", recording)
@@ -202,9 +204,7 @@ def test_the_adapter_comes_from_the_model_that_trains_and_its_files_are_deleted(
     assert adapters.lora_alpha(written.published.path) == 8.0
 
 
-def test_a_probe_names_sampled_tokens_and_their_logprobs_before_and_after(
-    open_core: OpenCore, tiny_base: Path
-) -> None:
+def test_a_probe_names_sampled_tokens_and_their_logprobs_before_and_after(open_core: OpenCore, tiny_base: Path) -> None:
     core = open_core()
     core.go_to(BASE)
     trained, written = one_step(core, 1, rows(1))

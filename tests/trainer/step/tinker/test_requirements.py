@@ -52,7 +52,7 @@ def test_a_shared_gpu_is_refused() -> None:
 def test_the_back_end_refuses_before_it_loads_anything(tmp_path: Path) -> None:
     settings = TrainerSettings(backend="tinker", kl_coef=0.1)
     with pytest.raises(TinkerUnsupported, match="kl_coef"):
-        backends.open_core(tmp_path / "none", settings, TrainerFolders.of(tmp_path), "split", lambda: False)
+        backends.open_core(tmp_path / "none", settings, TrainerFolders.of(tmp_path), lambda: False)
 
 
 def test_a_base_is_named_by_its_hub_id_or_by_a_setting(tmp_path: Path) -> None:
