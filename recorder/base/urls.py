@@ -1,7 +1,7 @@
 """URLs without their secrets, for output, logs and errors.
 
-Owns: which parameters of a URL are secret, and which addresses may get a key. Refuses: settings and command lines (`proxy.settings.display`), and masking
-known keys by value (`recorder.llm.litellm_edge`).
+Owns: which parameters of a URL are secret, and which addresses may get a key. Refuses: settings and command lines
+(`proxy.settings.display`), and masking known keys by value (`recorder.llm.litellm_edge`).
 """
 
 from __future__ import annotations

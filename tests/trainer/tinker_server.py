@@ -1,7 +1,8 @@
 """A stand-in for a training service: it speaks the Tinker API over HTTP on loopback, with real torch on a toy model.
 
 Nothing of it is the trainer's code: transformers computes whole rows, PEFT makes the LoRA, and torch.optim.AdamW the
-update. Requests about a model run in the order of their numbers, results are fetched later, and checkpoints are in memory.
+update. Requests about a model run in the order of their numbers, results are fetched later, and checkpoints are in
+memory.
 `Fault` makes the next requests to a route fail as a service in trouble does.
 """
 
@@ -34,7 +35,10 @@ ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_pro
 
 @dataclass
 class Fault:
-    """The next `times` requests to a route (an expression for a part of its path) are answered so. `status` None: after `delay_s`."""
+    """The next `times` requests to a route (an expression for a part of its path) are answered so.
+
+    `status` None: as always, after `delay_s`.
+    """
 
     route: str
     status: int | None

@@ -58,8 +58,8 @@ def compute_fixed_logprobs(base: Path, settings: TrainerSettings) -> FixedLogpro
     if size > _FREE * free:
         raise TinkerUnsupported(
             f"the training service's base cannot be shown equal to {base}: its {size / 2**30:.0f} GiB of weights do "
-            f"not fit into the {free / 2**30:.0f} GiB of free memory of this machine, where they are compared once at the "
-            "start. Run the trainer on a machine with more memory"
+            f"not fit into the {free / 2**30:.0f} GiB of free memory of this machine, where they are compared once at "
+            "the start. Run the trainer on a machine with more memory"
         )
     torch.set_num_threads(settings.threads)
     require_plain_weights(str(base), read_config(base), None)
@@ -83,8 +83,8 @@ def require_same_logprobs(own: FixedLogprobs, theirs: Sequence[float], name: str
         raise TinkerUnsupported(
             f"the training service's base {name} cannot be shown equal to {settings.base}: after a fixed text their "
             f"logprobs are {gap:.2g} nats a token apart, and {allowed:.2g} is accepted for {dtype_name(settings)}. "
-            "Name the same base in trainer.tinker.base_model, or set trainer.dtype to the precision that engine and service "
-            "compute in"
+            "Name the same base in trainer.tinker.base_model, or set trainer.dtype to the precision that engine and "
+            "service compute in"
         )
 
 

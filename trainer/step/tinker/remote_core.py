@@ -38,7 +38,7 @@ from trainer.step.tinker.base_check import FixedLogprobs, compute_fixed_logprobs
 from trainer.step.tinker.lora_plan import plan_lora
 from trainer.step.tinker.price import explain_price
 from trainer.step.tinker.probes import ProbeRows, split_rows
-from trainer.step.tinker.requirements import base_name, require_supported
+from trainer.step.tinker.requirements import base_name, require_base, require_supported
 from trainer.step.tinker.rows import SentRows, flat_logprobs, require_computable, step_loss
 from trainer.step.tinker.saved_state import read_state_path, write_state_path
 from trainer.step.tinker.secret import guarded_logs, read_key
@@ -194,18 +194,7 @@ class TinkerCore:
     def _check_service(self, own: FixedLogprobs) -> None:
         settings = self._settings
         session = self._connected()
-        known = session.load_capabilities()
-        if self._base_model not in known:
-            raise TinkerUnsupported(
-                f"the training service trains no base {self._base_model!r}: set trainer.tinker.base_model to one of "
-                f"{', '.join(sorted(known)) or 'none'}, the same as the engine serves"
-            )
-        self._longest = known[self._base_model]
-        if self._longest is not None and settings.token_budget > self._longest:
-            raise TinkerUnsupported(
-                f"trainer.token_budget is {settings.token_budget}, and the training service takes rows of at most "
-                f"{self._longest} tokens of {self._base_model}: lower it to that"
-            )
+        self._longest = require_base(session.load_capabilities(), self._base_model, settings.token_budget)
         self._make_untrained(session)
         theirs = [float(one[-1]) for one in session.forward(own.data())]
         require_same_logprobs(own, theirs, self._base_model, settings)

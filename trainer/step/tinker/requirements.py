@@ -6,6 +6,7 @@ Owns: the cases that settings and a base's configuration show. Refuses: what onl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,26 @@ def require_dense(base: Path, architecture: str | None) -> None:
             f"the base {base} is a mixture of experts, whose LoRA a Tinker service divides in another way than Hone "
             f"and engines do: train a dense base, {_LOCAL}"
         )
+
+
+def require_base(known: Mapping[str, int | None], name: str, token_budget: int) -> int | None:
+    """The longest row that a service takes of a base, in tokens; None: it does not say.
+
+    `known`: the bases that it trains, with this length. Raises `TinkerUnsupported` if it does not train the base, or
+    takes no rows of `trainer.token_budget`.
+    """
+    if name not in known:
+        raise TinkerUnsupported(
+            f"the training service trains no base {name!r}: set trainer.tinker.base_model to one of "
+            f"{', '.join(sorted(known)) or 'none'}, the same as the engine serves"
+        )
+    longest = known[name]
+    if longest is not None and token_budget > longest:
+        raise TinkerUnsupported(
+            f"trainer.token_budget is {token_budget}, and the training service takes rows of at most {longest} tokens "
+            f"of {name}: lower it to that"
+        )
+    return longest
 
 
 def base_name(settings: TrainerSettings) -> str:

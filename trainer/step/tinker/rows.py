@@ -59,7 +59,7 @@ def next_token_datum(ids: NDArray[np.integer]) -> Datum:
 
 
 def flat_logprobs(given: Sequence[Any]) -> Tensor:
-    """The logprobs of all rows one after the other, with their gradient if they have one: float32 of shape (tokens,)."""
+    """The logprobs of all rows one after the other, float32 of shape (tokens,), with their gradient, if any."""
     return torch.cat([torch.as_tensor(one).reshape(-1) for one in given])
 
 
