@@ -76,7 +76,7 @@ class Model:
                 total = total - (logprobs * weights).sum()
             outputs.append(logprobs.detach().numpy())
         if not request.forward_only:
-            total.backward()
+            torch.autograd.backward(total)
         offsets = np.cumsum([0, *(4 * len(one) for one in outputs)]).astype(np.int64)
         record = proto.ArrayRecord(num_datums=len(outputs))
         record.fields["logprobs"].CopyFrom(

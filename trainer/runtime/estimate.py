@@ -51,8 +51,8 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
         price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
         of = strong.counts
         beside = StrongJudgeEstimate(strong.recipe.model, strong.every, of.ruler, of.rubric, tokens, price)
-    price = explain_counted_price(settings, counts, agent)
-    notes = [*lately.unread, *([price] if price else []), *_notes(plan, recipe, counts, beside)]
+    service = explain_counted_price(settings, counts, agent)
+    notes = [*lately.unread, *([service] if service else []), *_notes(plan, recipe, counts, beside)]
     return CampaignEstimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
 
 
