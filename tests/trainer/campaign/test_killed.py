@@ -1,7 +1,6 @@
 """A campaign whose program is killed at random moments, some inside a version's write, comes to the same as without.
 
-Three moments by default, twenty in `make long`: `HONE_KILLS`. `make test` kills one campaign (`test_loop`) and one step
-(`tests/trainer/step/test_core.py`).
+One moment by default, inside a version's write; twenty in `make long`: `HONE_KILLS`.
 
 The moments are drawn from a seed, as times; each life of the program is as long as brings the kills evenly to the end
 of what is left to do. Some lives end while the files of a version are being written instead: a folder that has not got
@@ -41,9 +40,9 @@ from trainer.report.contents import gather_report
 from trainer.report.shapes import CampaignReport, MeasuredPoint
 from trainer.runtime.train import PAGE
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]  # many programs, one after the other
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # many programs, one after the other
 
-KILLS = int(os.environ.get("HONE_KILLS", "3"))
+KILLS = int(os.environ.get("HONE_KILLS", "1"))
 INSIDE = max(1, KILLS // 5)  # of them, inside the write of a version
 LONG_S = 300.0
 STEPS = 6
