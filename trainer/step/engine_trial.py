@@ -1,8 +1,8 @@
 """A trainer's trial: the running engine loads an adapter of its settings once, before versions are made.
 
 Owns: publishing the adapter as soon as an engine runs, removing it once the proxy has answered, and waiting for that
-answer. Refuses: loading it (`proxy.versions.controller`), its content (`trainer.step.state.files`), and importing torch:
-campaigns wait for the answer too.
+answer. Refuses: loading it (`proxy.versions.controller`), its content (`trainer.step.state.files`), and importing
+torch: campaigns wait for the answer too.
 """
 
 from __future__ import annotations
