@@ -32,7 +32,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.load import machine
-from trainer.batch.rows import Row
+from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.ranks.launch import Launcher

@@ -14,6 +14,10 @@ TrainerError
 ├── RankLost              a process of several that train together ended, or does not answer
 ├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
 ├── StepInterrupted       the step was asked to stop between two packs
+├── TinkerUnsupported     settings, a base or rows that the Tinker API cannot compute as this trainer does
+├── TinkerRefused         a training service that refuses the key, the account or a request
+├── TinkerUnavailable     a training service that does not answer, or that lost the session
+├── CheckpointExpired     a version's optimizer state that a training service no longer has
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
 ├── ConditionInvalid      a `--where` that cannot be read
 ├── NoTasks               recorded trajectories that give no task, or an output file that exists already
@@ -100,6 +104,34 @@ class VersionNotWritten(TrainerError):
 
 class StepInterrupted(TrainerError):
     """The step was stopped before its update."""
+
+
+class TinkerUnsupported(TrainerError):
+    """The Tinker API cannot compute what the settings, the base or the rows of a step need."""
+
+    exit_code = MISCONFIGURED
+
+
+class TinkerRefused(TrainerError):
+    """The training service refuses the key, the account or a request: the same request fails again.
+
+    The groups are not at fault: they are given back.
+    """
+
+    exit_code = MISCONFIGURED
+
+
+class TinkerUnavailable(StepFailed):
+    """The training service does not answer, limits the rate, or lost the session: another try may work.
+
+    The groups are not at fault: they are given back.
+    """
+
+
+class CheckpointExpired(TrainerError):
+    """The training service no longer has the state of the version that a step begins at. The groups are given back."""
+
+    exit_code = MISCONFIGURED
 
 
 class ScenariosInvalid(TrainerError):

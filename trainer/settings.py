@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proxy.settings.gpus import check_gpus
+from recorder.base.urls import is_safe_address
 
 ObjectiveName = Literal["group", "imitate"]
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
@@ -76,6 +77,34 @@ class SftSettings(BaseModel):
     """Share of the tasks whose demonstrations are not trained on, so that the loss on them shows when to stop."""
 
 
+class TinkerSettings(BaseModel):
+    """A training service that speaks the Tinker API, for `trainer.backend = "tinker"` (docs/tinker.md).
+
+    Its key is in the environment variable TINKER_API_KEY and nowhere else.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    base_model: str | None = None
+    """The service's name of the base. Default: `trainer.base`, if that is a Hugging Face id."""
+    url: str | None = None
+    """The service's address: https, or http on this machine. Default: TINKER_BASE_URL, or the address in the `tinker`
+    package."""
+    answer_timeout_s: float = Field(1800.0, gt=0)
+    """How long one request to the service may take, its own queue included. Afterwards the step fails and its groups
+    are given back."""
+    checkpoint_days: float | None = Field(None, ge=1 / 24, le=3650)
+    """Days until the service deletes the state of a version. No step begins at a version whose state is deleted.
+    Default: never."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_address(cls, url: str | None) -> str | None:
+        if url is not None and not is_safe_address(url):
+            raise ValueError("the key is sent there: give an https address, or http on this machine")
+        return url
+
+
 class TrainerSettings(BaseModel):
     """How scored groups become versions."""
 
@@ -83,6 +112,9 @@ class TrainerSettings(BaseModel):
 
     base: str | None = None
     """Folder or hub id of the base model. Default: the engine's base."""
+    backend: Literal["local", "tinker"] = "local"
+    """Where a step is computed: on this machine, or by a training service that speaks the Tinker API
+    (`[trainer.tinker]`, docs/tinker.md)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train. `auto`: a GPU if there is one."""
     gpus: list[int] = Field([], max_length=64)
@@ -219,6 +251,8 @@ class TrainerSettings(BaseModel):
     precision of engine and trainer (docs/your-vllm.md)."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
+    tinker: TinkerSettings = Field(default_factory=TinkerSettings)
+    """The training service, for `backend = "tinker"`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -217,7 +217,8 @@ def shares_gpus(settings: HoneSettings, there: Sequence[float]) -> Finding | Non
         return Finding(CHECK, FindingLevel.SKIPPED, "this machine has no GPU.")
     if engine.urls or engine.base is None or detect_device(engine) == "cpu":
         return Finding(CHECK, FindingLevel.SKIPPED, "Hone starts no engine on a GPU of this machine.")
-    if not check_weights(settings) or settings.trainer.device == "cpu":
+    elsewhere = settings.trainer.device == "cpu" or settings.trainer.backend == "tinker"
+    if not check_weights(settings) or elsewhere:
         return Finding(CHECK, FindingLevel.FINE, "the engine shares no GPU with a trainer.")
     return None
 

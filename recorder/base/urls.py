@@ -1,14 +1,14 @@
 """URLs without their secrets, for output, logs and errors.
 
-Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.display`), and masking
-known keys by value (`recorder.llm.litellm_edge`).
+Owns: which parameters of a URL are secret, and which addresses may get a key. Refuses: settings and command lines
+(`proxy.settings.display`), and masking known keys by value (`recorder.llm.litellm_edge`).
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -39,6 +39,17 @@ def mask_parameters(text: str, mask: str = MASK) -> str:
         return f"{found[1]}{found[2]}={mask}" if secret else found[0]
 
     return _PARAMETER.sub(masked, text)
+
+
+def is_safe_address(url: str) -> bool:
+    """Whether a key may be sent to an address: https, or http on this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:  # brackets that hold no IPv6 address
+        return False
+    own = host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and own))
 
 
 def mask_store_url(url: URL) -> str:

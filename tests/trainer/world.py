@@ -83,6 +83,7 @@ class World:
         self._recorder = recorder
         self._engine = Engine(base)
         self.raw = False  # the engine gives logprobs before temperature
+        self.temperature = 0.8  # of what is sampled
 
     @classmethod
     @asynccontextmanager
@@ -140,14 +141,14 @@ class World:
                 trajectory=str(number), group=group, group_size=size, purpose=purpose, done=turn == turns - 1
             )
             body = hashlib.blake2b(f"{group} {number} {turn}".encode(), digest_size=16).digest()
-            sampling = SamplingParameters(temperature=0.8)
+            sampling = SamplingParameters(temperature=self.temperature)
             request = RecordedRequest(
                 "chat", "/v1/chat/completions", "m", False, messages, None, None, {}, body, sampling
             )
             ref = await self._recorder.trajectory_at(PROJECT, self.alias.id, address, request, live.id)
             sampled = random_ids(6, 1000 * seed + 10 * number + turn)
             said = {"role": "assistant", "content": f"{number} {turn}"}
-            logprobs = self._engine.logprobs(live.path, ids, sampled, 1.0 if self.raw else 0.8)
+            logprobs = self._engine.logprobs(live.path, ids, sampled, 1.0 if self.raw else self.temperature)
             call_id, now = new_id("call"), time.time()
             await self._recorder.commit(
                 RecordedCall(

@@ -53,13 +53,18 @@ def plan(
     own = _own_host() if gpu is None else None
     made = _plan(settings, named, card, count, row_tokens, host_bytes=own if ram is None else int(ram * 2**30))
     without = _without_quantize(made, row_tokens)
+    price = _service_price(settings, row_tokens)
     if context.json:
-        write_json({**made.as_json(), "without_quantize": None if without is None else _need_of(without)})
+        of_service = {"training_service": price} if price is not None else {}
+        write_json({**made.as_json(), "without_quantize": None if without is None else _need_of(without), **of_service})
     else:
         _show(made)
         if without is not None:
             echo()
             echo(_compared(without))
+        if price is not None:
+            echo()
+            echo(price)
     sys.exit(0 if made.fits else FAILED)
 
 
@@ -108,6 +113,12 @@ def _without_quantize(made: Plan, row_tokens: int | None) -> Plan | None:
     from trainer.memory.planner import plan_without_quantize
 
     return plan_without_quantize(made, row_tokens)
+
+
+def _service_price(settings: HoneSettings, row_tokens: int | None) -> str | None:
+    from trainer.runtime.service_price import explain_plan_price
+
+    return explain_plan_price(settings, row_tokens)
 
 
 def _need_of(made: Plan) -> dict[str, object]:

@@ -57,7 +57,7 @@ class Policy:
         self._decoder = decoder_of(self._causal)
         self._decode = base_shares.decoder_call(self._causal, self._decoder)
         self._parameters = {
-            _file_name(name, text_part): parameter
+            file_name(name, text_part): parameter
             for name, parameter in sorted(model.named_parameters())
             if parameter.requires_grad
         }
@@ -264,8 +264,8 @@ def decoder_of(causal: PreTrainedModel) -> nn.Module:
     return causal.get_submodule("model") if found is causal else found
 
 
-def _file_name(name: str, text_part: str) -> str:
-    """The name of a parameter in an adapter's file."""
+def file_name(name: str, text_part: str) -> str:
+    """The name of a parameter in an adapter's file. `text_part`: how files name the modules with the layers."""
     named = name.replace(_ADAPTER, ".")
     return named.replace(_PEFT + TEXT, _PEFT + text_part, 1) if named.startswith(_PEFT + TEXT) else named
 

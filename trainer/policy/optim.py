@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from trainer.errors import CheckpointInvalid, StepFailed
 from trainer.settings import TrainerSettings
 
-_BETAS = (0.9, 0.999)
-_EPSILON = 1e-8
+BETAS: Final = (0.9, 0.999)
+EPSILON: Final = 1e-8
 
 
 def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
@@ -50,8 +50,8 @@ class Optimizer:
         return torch.optim.AdamW(
             self._parameters.values(),
             lr=self._settings.lr,
-            betas=_BETAS,
-            eps=_EPSILON,
+            betas=BETAS,
+            eps=EPSILON,
             weight_decay=self._settings.weight_decay,
             fused=True,  # one kernel over all the small matrices
         )

@@ -14,7 +14,7 @@ both sides are computed again with the same experts for all tokens: a row that s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -121,12 +121,17 @@ def choose_attention(policy: Policy, token_budget: int) -> None:
 
 def random_state(policy: Policy, seed: int = 0) -> dict[str, Tensor]:
     """Return weights of the LoRA that are not zero and change each module's output by about a third of its input."""
-    scaling = float(policy.config.lora_alpha) / policy.config.r
+    shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
+    return random_lora(shapes, float(policy.config.lora_alpha) / policy.config.r, seed)
+
+
+def random_lora(shapes: Mapping[str, tuple[int, ...]], scaling: float, seed: int = 0) -> dict[str, Tensor]:
+    """The same for a LoRA of these shapes, by name, whose scale is alpha / rank."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
-    for name, parameter in policy.parameters.items():
-        spread = 0.6 / math.sqrt(parameter.shape[-1])
-        values = torch.randn(parameter.shape, generator=generator) * spread
+    for name, shape in shapes.items():
+        spread = 0.6 / math.sqrt(shape[-1])
+        values = torch.randn(shape, generator=generator) * spread
         state[name] = values if _is_down(name) else values / scaling
     return state
 

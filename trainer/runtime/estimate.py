@@ -27,6 +27,7 @@ from trainer.campaign import estimate
 from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate, TokenEstimate
 from trainer.campaign.record import CampaignPlan
 from trainer.errors import CampaignError
+from trainer.runtime.service_price import explain_counted_price
 from trainer.tasks.scenarios import ignored_columns
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
@@ -50,7 +51,8 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
         price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
         of = strong.counts
         beside = StrongJudgeEstimate(strong.recipe.model, strong.every, of.ruler, of.rubric, tokens, price)
-    notes = [*lately.unread, *_notes(plan, recipe, counts, beside)]
+    service = explain_counted_price(settings, counts, agent)
+    notes = [*lately.unread, *([service] if service else []), *_notes(plan, recipe, counts, beside)]
     return CampaignEstimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
 
 

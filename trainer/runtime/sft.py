@@ -97,13 +97,16 @@ async def fine_tune(
     """Train a version on trajectories that meet the conditions `where`, or on a file. `open_with` replaces the real
     trainer.
 
-    Raises `TrainerError` with several processes, `AliasBusy` while another trainer holds the alias, `DemonstrationsInvalid`, `ConditionInvalid`, and what
-    `AliasTrainer.open` and `fit_once` raise.
+    Raises `TrainerError` with several processes or a training service, `AliasBusy` while another trainer holds the
+    alias, `DemonstrationsInvalid`, `ConditionInvalid`, and what `AliasTrainer.open` and `fit_once` raise.
     """
-    if (processes := trainer_settings(everything).processes) > 1:
+    settings = trainer_settings(everything)
+    if settings.processes > 1:
         raise TrainerError(
-            f"hone sft trains in one process, and trainer.processes is {processes}: set it to 1 for this."
+            f"hone sft trains in one process, and trainer.processes is {settings.processes}: set it to 1."
         )
+    if settings.backend != "local":
+        raise TrainerError('hone sft trains on this machine: set trainer.backend = "local" for it.')
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
     try:
         found = await _free_alias(store, everything, alias)

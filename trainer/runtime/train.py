@@ -44,6 +44,7 @@ from trainer.report import page, terminal
 from trainer.report.contents import gather_report
 from trainer.runtime import measures
 from trainer.runtime.rank_program import require_undivided_gpus
+from trainer.runtime.service_price import explain_campaign_price
 from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
 from trainer.settings import TrainerSettings
 from trainer.step.imitation.fit_report import FitReport
@@ -91,6 +92,8 @@ async def train(
     settings = plan.settings
     async with AsyncExitStack() as stack:
         progress = CompositeProgress(progress, stack.enter_context(event_log(everything.data, plan.name)))
+        if (price := await explain_campaign_price(plan, everything)) is not None:
+            progress.tell(Notice(f"{price[0].upper()}{price[1:]}."))  # before anything is sampled
         planned = measures.measure_of(plan, everything)
         _warn_of_blind_validation(plan, planned.measure, progress)
         services = await stack.enter_async_context(CampaignServices(wanted, lambda text: progress.tell(Notice(text))))
@@ -263,9 +266,15 @@ def compare_with_engines(everything: HoneSettings, answers: Sequence[Mapping[str
 
 
 def explain_target(everything: HoneSettings) -> list[Finding]:
-    """Which share of the base's weights `trainer.target` adapts (`trainer.step.target_check`)."""
+    """Which share of the base's weights `trainer.target` adapts (`trainer.step.target_check`), and what a training
+    service would compute (`trainer.step.tinker.service_check`).
+    """
     module = importlib.import_module("trainer.step.target_check")
-    found: list[Finding] = module.check_target(trainer_settings(everything))
+    settings = trainer_settings(everything)
+    found: list[Finding] = module.check_target(settings)
+    if settings.backend == "tinker":
+        service = importlib.import_module("trainer.step.tinker.service_check")
+        found += service.check_service(settings, everything.engine.share)
     return found
 
 

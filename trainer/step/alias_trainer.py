@@ -37,7 +37,7 @@ from trainer.ranks.group import ONE_RANK
 from trainer.ranks.launch import Launcher, rank_count
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
-from trainer.step.core import TrainerCore
+from trainer.step.backends import check_backend, open_core
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
@@ -52,6 +52,7 @@ from trainer.step.state.engine_facts import NO_FACTS, EngineFacts
 from trainer.step.state.folders import TrainerFolders, remove_unfinished, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
 from trainer.step.state.results import PhaseSeconds
+from trainer.step.state.step_core import StepCore
 from trainer.step.state.torch_thread import TorchThread
 from trainer.step.state.trial import AdapterTrial
 from trainer.step.summary import StepReport
@@ -84,7 +85,7 @@ class AliasTrainer:
         self._fingerprint: str
         self._keeper: LeaseRenewer
         self._gpu: GpuShare
-        self._core: TrainerCore
+        self._core: StepCore
         self._reader: GroupReader
         self._imitation: ImitationReader
         self._runner: StepRunner
@@ -121,6 +122,7 @@ class AliasTrainer:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
         for one in settings.objectives:
             parse_conditions(one.conditions)  # settings that cannot work fail before sampling
+        check_backend(settings, self._engine.share)  # before a lease of a GPU that is not needed
         base = await asyncio.to_thread(resolve_base, settings.base)
         self._fingerprint = await check_base(self._alias, base, settings)
         await self._take_alias()
@@ -130,8 +132,9 @@ class AliasTrainer:
         await refusals.allow_groups(self._store, self._alias.project_id, refused, self.gap_bound)
         async with self._gpu.using(self._enter_gpu, self._leave_gpu):  # the base is checked on the device
             ranks = await self._torch.run(self._launcher.join) if self._launcher is not None else ONE_RANK
-            self._core = await self._torch.run(TrainerCore, base, settings, self._folders, None, ranks)
-        self._target_note = await self._torch.run(explain_target, base, settings)
+            self._core = await self._torch.run(open_core, base, settings, self._folders, self._stopped, ranks)
+        said = await self._torch.run(explain_target, base, settings)
+        self._target_note = f"{said} {self._core.note}" if self._core.note else said
         self._decode = await asyncio.to_thread(load_decoder, base)
         run, template = self._torch.run, self._engine.chat_template
         self._imitation = ImitationReader(self._project, self._alias, base, template, run)
@@ -161,7 +164,7 @@ class AliasTrainer:
         self._reader = GroupReader(self._store, settings, self._fingerprint, core.fits_alone, self._torch)
         budget = PassBudgetMemory(self._project, self._fingerprint, core, settings)
         copy_gap = notice = None
-        if (copied := core.policy.copied) is not None:  # how far it is, before anything is sampled
+        if (copied := core.copied) is not None:  # how far it is, before anything is sampled
             copy_gap, allowed = text_gap(copied.base, copied.copy, self.gap_bound)
             note = engine_gap.explain_copy(copy_gap, allowed)
             self._target_note = f"{self._target_note} {note}"
@@ -196,6 +199,8 @@ class AliasTrainer:
             self._torch.stop()
             await self._torch.run(self._launcher.leave)
         await self._torch.close()
+        if hasattr(self, "_core"):
+            await asyncio.to_thread(self._core.close)  # its thread has ended
         await self._resources.aclose()
 
     @property

@@ -28,6 +28,7 @@ from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps
+from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
 from trainer.step.imitation.epochs import FitJob
@@ -71,6 +72,18 @@ class TrainerCore:
         self._start: StartVersion | None = None  # the version that the next step begins at, on disk
         self._written: WrittenStep | None = None  # the last step's
         self._is_fresh = False  # whether that version's optimizer state was missing
+
+    @property
+    def copied(self) -> CopyLogprobs | None:
+        """The logprobs of the base and of the quantised copy that computes instead; None: the base computes."""
+        return self.policy.copied
+
+    @property
+    def note(self) -> None:
+        """Nothing to say before the first step."""
+
+    def close(self) -> None:
+        """Nothing is held beside memory."""
 
     def enter_gpu(self) -> None:
         """Move base, LoRA and optimizer state to the device. Raises `MemoryFull`."""

@@ -27,7 +27,18 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from trainer.artifacts.adapters import AdapterOrigin
-from trainer.errors import MemoryFull, RankLost, RowTooLong, StepFailed, StepInterrupted, VersionNotWritten
+from trainer.errors import (
+    CheckpointExpired,
+    MemoryFull,
+    RankLost,
+    RowTooLong,
+    StepFailed,
+    StepInterrupted,
+    TinkerRefused,
+    TinkerUnavailable,
+    TinkerUnsupported,
+    VersionNotWritten,
+)
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.objectives.imitate import NAME as IMITATE
 from trainer.objectives.imitate import weigh_batch
@@ -36,13 +47,13 @@ from trainer.objectives.registry import weigh_step
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
-from trainer.step.core import TrainerCore
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.imitation.epochs import FitJob
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
+from trainer.step.state.step_core import StepCore
 from trainer.step.state.torch_thread import TorchThread
 from trainer.step.summary import STEP_FAILED
 
@@ -89,7 +100,7 @@ class StepRunner:
     settings: TrainerSettings
     folders: TrainerFolders
     fingerprint: str
-    core: TrainerCore
+    core: StepCore
     torch: TorchThread
     keeper: LeaseRenewer
     budget: PassBudgetMemory
@@ -290,4 +301,5 @@ def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups may fail again; then their retries are limited."""
     innocent = RecorderError | StepInterrupted | MemoryFull | RankLost | RowTooLong | VersionNotWritten
-    return isinstance(error, Exception) and not isinstance(error, innocent)
+    of_service = TinkerRefused | TinkerUnavailable | TinkerUnsupported | CheckpointExpired
+    return isinstance(error, Exception) and not isinstance(error, innocent | of_service)

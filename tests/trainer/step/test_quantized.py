@@ -149,7 +149,7 @@ async def test_before_the_first_step_the_copy_is_compared_with_the_base_after_th
             World.opened(tmp_path / "data", base, settings) as world,
             await world.trainer(quantize="nf4") as trainer,
         ):
-            note, found = str(trainer.target_note), trainer._core.policy.copied
+            note, found = str(trainer.target_note), trainer._core.copied
     assert found is not None
     expected = [after_text(folder) for folder in (base, plain_copy(base, tmp_path / "plain"))]
     for one, other in zip((found.base, found.copy), expected, strict=True):

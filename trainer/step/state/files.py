@@ -26,6 +26,17 @@ from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import StartVersion, WrittenStep
 
 
+@contextmanager
+def disk_errors(folders: TrainerFolders, origin: AdapterOrigin) -> Iterator[None]:
+    """Report a disk that takes no files within as `VersionNotWritten`. `origin`: of what is written."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
+        what = "an adapter to try" if origin.number is None else f"version {origin.number}"
+        where = folders.adapters.parent
+        raise VersionNotWritten(f"{what} could not be written into {where}: {e}. Is the disk full?") from e
+
+
 class VersionFiles:
     """Reads and writes the versions of one policy and its optimizer."""
 
@@ -65,7 +76,7 @@ class VersionFiles:
         """Write the weights and the optimizer state in memory. Raises `AdapterInvalid`, `VersionNotWritten`."""
         published = self._publish(origin, self._policy.state(), contexts)
         try:
-            with self._disk_errors(origin):
+            with disk_errors(self._folders, origin):
                 saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
         except BaseException:  # a version without its optimizer state is not published
             durable_folders.remove_folder(published.path)
@@ -91,20 +102,11 @@ class VersionFiles:
     ) -> PublishedAdapter:
         settings, policy = self._settings, self._policy
         lora = LoraShape(settings.rank, settings.alpha, policy.modules, self._layout)
-        with self._disk_errors(origin):
+        with disk_errors(self._folders, origin):
             return adapters.publish_adapter(self._folders.adapters, origin, lora, state, self._shapes(), contexts)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(parameter.shape) for name, parameter in self._policy.parameters.items()}
-
-    @contextmanager
-    def _disk_errors(self, origin: AdapterOrigin) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
-            what = "an adapter to try" if origin.number is None else f"version {origin.number}"
-            where = self._folders.adapters.parent
-            raise VersionNotWritten(f"{what} could not be written into {where}: {e}. Is the disk full?") from e
 
     def _require_scale(self, folder: Path) -> None:
         alpha = adapters.lora_alpha(folder)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from recorder.queue.training import pass_budgets
 from recorder.store.database import Project
 from trainer.settings import TrainerSettings
-from trainer.step.core import TrainerCore
+from trainer.step.state.step_core import StepCore
 
 
 class PassBudgetMemory:
     """What is stored of one trainer's passes."""
 
-    def __init__(self, project: Project, fingerprint: str, core: TrainerCore, settings: TrainerSettings) -> None:
+    def __init__(self, project: Project, fingerprint: str, core: StepCore, settings: TrainerSettings) -> None:
         self._project = project
         self._fingerprint = fingerprint
         self._core = core

@@ -16,9 +16,9 @@ from recorder.store.database import Project
 from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.step import engine_trial
-from trainer.step.core import TrainerCore
 from trainer.step.engine_trial import trial_running
 from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.step_core import StepCore
 from trainer.step.state.torch_thread import TorchThread
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class AdapterTrial:
         project: Project,
         alias: AliasView,
         fingerprint: str,
-        core: TrainerCore,
+        core: StepCore,
         folders: TrainerFolders,
         torch: TorchThread,
     ) -> None:
