@@ -53,7 +53,7 @@ class ObjectiveSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        if self.name == "group" and ({"where", "epochs"} & self.model_fields_set):
+        if self.name == "group" and (self.conditions or self.epochs != 1):
             raise ValueError('the objective "group" has no where and no epochs: it trains on each scored group once.')
         if self.name == "imitate" and not self.conditions:
             raise ValueError(

@@ -266,10 +266,10 @@ def compare_with_engines(everything: HoneSettings, answers: Sequence[Mapping[str
 
 
 def explain_target(everything: HoneSettings) -> list[Finding]:
-    """Which share of the base's weights `trainer.target` adapts (`trainer.step.target_check`), and what a training
-    service would compute (`trainer.step.tinker.service_check`).
+    """Which share of the base's weights `trainer.target` adapts (`trainer.step.state.target_check`), and what a
+    training service would compute (`trainer.step.tinker.service_check`).
     """
-    module = importlib.import_module("trainer.step.target_check")
+    module = importlib.import_module("trainer.step.state.target_check")
     settings = trainer_settings(everything)
     found: list[Finding] = module.check_target(settings)
     if settings.backend == "tinker":

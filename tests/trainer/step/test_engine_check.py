@@ -17,7 +17,7 @@ from trainer.errors import UnsupportedModel
 from trainer.policy.base_model import load_policy
 from trainer.settings import TrainerSettings
 from trainer.step.engine_check import CHECK, EngineLogprobs, check_engine_logprobs, compare_logprobs, parse_answers
-from trainer.step.target_check import check_target
+from trainer.step.state.target_check import check_target
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from trainer.policy.base_model import explain_target
 from trainer.progress import Event, Notice
 from trainer.runtime.train import open_in_background
 from trainer.settings import TrainerSettings
-from trainer.step.target_check import check_target
+from trainer.step.state.target_check import check_target
 
 
 def test_the_sentence_is_the_model_s_and_needs_its_configuration_alone(tmp_path: Path) -> None:
