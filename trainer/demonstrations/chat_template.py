@@ -102,7 +102,11 @@ def _plain_message(message: Message) -> dict[str, Any]:
 def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function") or {})
     if isinstance(arguments := function.get("arguments"), str):
-        function["arguments"] = json.loads(arguments or "{}")
+        try:
+            function["arguments"] = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as e:
+            name = function.get("name")
+            raise CannotSplit(f"the arguments of the tool call {name!r} in it or before it are no JSON") from e
     return {"type": "function", **({"id": call["id"]} if call.get("id") else {}), "function": function}
 
 

@@ -90,7 +90,7 @@ def _parquet_rows(file: Path) -> Iterator[Conversation | str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as e:
-        raise DemonstrationsInvalid(f"{file}: parquet needs the extra `data`: pip install 'hone[data]'") from e
+        raise DemonstrationsInvalid(f"{file}: parquet needs the extra `data`: pip install 'hone-proxy[data]'") from e
     number = 0
     try:
         for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000):

@@ -116,6 +116,16 @@ def test_a_call_that_no_program_can_read_is_never_imitated(template: ChatTemplat
     assert (made.code, made.rows) == (ImitationExclusion.TOOL_CALL_UNPARSED, [])
 
 
+@pytest.mark.parametrize("arguments", ["{", "[" * 100_000])
+def test_after_a_call_that_no_program_can_read_an_answer_cannot_be_rendered(
+    template: ChatTemplate, arguments: str
+) -> None:
+    unread = {**CALLED, "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": arguments}}]}
+    made = demonstrate_conversation(of_messages(SYSTEM, USER, unread, RESULT, ANSWER, answers=(4,)), BASIS, template)
+    assert made.code == ImitationExclusion.CANNOT_BE_SPLIT
+    assert "'look'" in str(made.note)
+
+
 def test_too_long_media_and_no_answer_have_their_reason(template: ChatTemplate) -> None:
     short = replace(BASIS, max_tokens=10)
     assert demonstrate_conversation(of_messages(*WHOLE, answers=(4,)), short, template).code == ROW_TOO_LONG
