@@ -108,7 +108,8 @@ class TinkerSettings(BaseModel):
 class TrainerSettings(BaseModel):
     """How scored groups become versions."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Other processes of a trainer read the settings as JSON, which has no number for "no cap".
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     base: str | None = None
     """Folder or hub id of the base model. Default: the engine's base."""

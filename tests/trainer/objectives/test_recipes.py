@@ -46,6 +46,12 @@ def compute(settings: TrainerSettings) -> tuple[float, dict[str, list[float]]]:
     return float(losses.detach().sum()), {name: part.tolist() for name, part in zip(owners, parts, strict=True)}
 
 
+@pytest.mark.parametrize("recipe", get_args(RecipeName))
+def test_a_recipe_is_the_same_in_another_process(recipe: str) -> None:
+    settings = settings_of(recipe)
+    assert TrainerSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
 @pytest.mark.parametrize("recipe", [name for name in TRL if name not in ("trl", "dpo")])
 def test_a_recipe_equals_what_trl_computes(recipe: str) -> None:
     loss, gradient = compute(settings_of(recipe))
