@@ -31,7 +31,7 @@ from trainer.settings import TrainerSettings
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, token_budget=1024, gradient_checkpointing=False)
 SHAPE: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-    "intermediate_size": 64, "vocab_size": 64, "initializer_range": 0.05, "pad_token_id": 0, "bos_token_id": 1,
+    "intermediate_size": 64, "vocab_size": 64, "initializer_range": 0.02, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2, "max_position_embeddings": 1024,
 }  # fmt: skip
 DELTA_NET: dict[str, Any] = {
