@@ -31,10 +31,8 @@ def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
         return settings.lr
     length = max(1, settings.schedule_steps - settings.warmup_steps)
     progress = min(1.0, (steps_done - settings.warmup_steps) / length)
-    last = settings.last_rate
-    if settings.schedule == "linear":
-        return last + (settings.lr - last) * (1 - progress)
-    return last + (settings.lr - last) * 0.5 * (1 + math.cos(math.pi * progress))
+    share = 1 - progress if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return settings.lr * share + settings.last_rate * (1 - share)  # exactly `lr` before, and the last rate after it
 
 
 class Optimizer:

@@ -23,7 +23,7 @@ NO_RATE = 1e-50  # below the smallest float32: the optimizer moves nothing
 
 
 async def test_after_the_end_of_a_schedule_no_step_begins_and_the_groups_stay_scored(world: World) -> None:
-    async with await world.trainer(schedule="linear", schedule_steps=1) as trainer:
+    async with await world.trainer(schedule="linear", schedule_steps=1, lr_min=0.0) as trainer:
         await world.group("g1", [1.0, 0.0])
         first = await trainer.train_once(await world.claim(trainer))
         assert first.version is not None
@@ -44,7 +44,7 @@ async def test_the_schedule_of_a_campaign_counts_its_own_steps(world: World) -> 
     """The alias has learned before: neither the warm-up nor the end of a campaign's schedule is past because of it."""
     campaign = await campaigns.create_campaign(Project(world.store, PROJECT), world.alias.id, "orders", {})
     rates = []
-    async with await world.trainer(schedule="linear", schedule_steps=2) as trainer:
+    async with await world.trainer(schedule="linear", schedule_steps=2, lr_min=0.0) as trainer:
         for number, campaign_id in enumerate([None, campaign.id, None, campaign.id]):
             await world.group(f"g{number}", [1.0, 0.0], seed=number)
             report = await trainer.train_once(await world.claim(trainer), campaign_id=campaign_id)
@@ -57,7 +57,7 @@ async def test_the_schedule_of_a_campaign_counts_its_own_steps(world: World) -> 
 
 
 async def test_versions_off_the_line_do_not_count_for_the_schedule(world: World) -> None:
-    async with await world.trainer(schedule="linear", schedule_steps=1) as trainer:
+    async with await world.trainer(schedule="linear", schedule_steps=1, lr_min=0.0) as trainer:
         await world.group("g1", [1.0, 0.0])
         first = (await trainer.train_once(await world.claim(trainer))).version
         assert first is not None
