@@ -138,24 +138,14 @@ def _accumulate(
         return StepFailed(_blame(one, rows, found.losses.detach()))
     if not dealt.counts:
         return None
-    tokens, result = found.tokens, found.result
-    ratio, clipped = result.ratio, result.clipped
-    if tokens.unsampled is not None:
-        ratio, clipped = ratio[~tokens.unsampled], clipped[~tokens.unsampled]
     if found.divergence is not None:
         sums.kl_base = (sums.kl_base or 0.0) + float(found.divergence.sum())
-    sums.loss += float(loss.detach())
+    sums.add_tokens(found.tokens, found.result, loss)
     sums.forward_tokens += len(one)
-    sums.trained_tokens += len(tokens)
-    sums.sampled_tokens += len(ratio)
-    if len(ratio):
-        sums.ratio += float(ratio.sum())
-        sums.ratio_max = max(sums.ratio_max, float(ratio.max()))
-        sums.clipped += int(clipped.sum())
     sums.entropy += float(found.entropies.sum())
     if any(row.objective != GROUP for row in rows):
         sums.add_losses(one, rows, found.losses)
-    fresh.add(one, rows, tokens, found.logprobs)
+    fresh.add(one, rows, found.tokens, found.logprobs)
     return None
 
 

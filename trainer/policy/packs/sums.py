@@ -15,6 +15,7 @@ from torch import Tensor
 
 from trainer.batch.packing import Pack
 from trainer.batch.weights import WeightedRow
+from trainer.policy.losses import TokenLoss
 from trainer.policy.packs.tokens import PackTokens
 
 _ADDED = frozenset({"trained_tokens", "forward_tokens"})
@@ -35,6 +36,19 @@ class StepSums:
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
     by_objective: dict[str, tuple[int, float]] = field(default_factory=dict)  # tokens, and the sum of the loss
+
+    def add_tokens(self, tokens: PackTokens, result: TokenLoss, loss: Tensor) -> None:
+        """Add a pack's trained tokens, their ratios to the engine where there are any, and the pack's loss."""
+        ratio, clipped = result.ratio, result.clipped
+        if tokens.unsampled is not None:
+            ratio, clipped = ratio[~tokens.unsampled], clipped[~tokens.unsampled]
+        self.loss += float(loss.detach())
+        self.trained_tokens += len(tokens)
+        self.sampled_tokens += len(ratio)
+        if len(ratio):
+            self.ratio += float(ratio.sum())
+            self.ratio_max = max(self.ratio_max, float(ratio.max()))
+            self.clipped += int(clipped.sum())
 
     def add_losses(self, one: Pack, rows: Sequence[WeightedRow], losses: Tensor) -> None:
         """Add the weighted losses of a pack's tokens to the objective of each row."""

@@ -75,12 +75,8 @@ def step_loss(sent: SentRows, logprobs: Tensor, settings: TrainerSettings, sums:
     if not torch.isfinite(loss):
         guilty = _owners_of(sent.rows, ~torch.isfinite(losses.detach()))
         raise StepFailed(f"the loss is not finite (trajectories {', '.join(guilty) or 'unknown'}): no update was made")
-    sums.loss += float(loss.detach())
-    sums.trained_tokens += len(tokens)
+    sums.add_tokens(tokens, result, loss)
     sums.forward_tokens += 2 * len(sent)  # a forward pass, and then another one with the backward pass
-    sums.ratio += float(result.ratio.sum())
-    sums.ratio_max = max(sums.ratio_max, float(result.ratio.max()))
-    sums.clipped += int(result.clipped.sum())
     fresh.add(sent.pack, sent.rows, tokens, own)
     return loss
 

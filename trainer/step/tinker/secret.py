@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from recorder.base.urls import MASK, mask_parameters
@@ -64,29 +65,68 @@ def read_key(environ: Mapping[str, str]) -> ServiceKey:
     return ServiceKey(value)
 
 
+class _LogGuard:
+    """The state of the process while at least one key is guarded: the first key changes it, the last one restores it.
+
+    Guards may overlap in any order: a trainer opens a new client before it closes the one before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._keys: list[ServiceKey] = []
+        self._restore = ExitStack()
+
+    def add(self, key: ServiceKey) -> None:
+        with self._lock:
+            if not self._keys:
+                self._begin()
+            self._keys = [*self._keys, key]
+
+    def remove(self, key: ServiceKey) -> None:
+        with self._lock:
+            at = next(number for number, one in enumerate(self._keys) if one is key)
+            self._keys = [*self._keys[:at], *self._keys[at + 1 :]]
+            if not self._keys:
+                self._restore.close()
+
+    def mask(self, text: str) -> str:
+        for key in self._keys:
+            text = key.mask(text)
+        return text
+
+    def _begin(self) -> None:
+        factory, reports = logging.getLogRecordFactory(), os.environ.get(_REPORTS)
+        os.environ[_REPORTS] = "0"
+        self._restore.callback(_set_variable, _REPORTS, reports)
+        logging.setLogRecordFactory(_masking(factory, self.mask))
+        self._restore.callback(logging.setLogRecordFactory, factory)
+        for logger in map(logging.getLogger, _CHATTY):
+            self._restore.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.WARNING)
+
+
+_GUARD: Final = _LogGuard()
+
+
 @contextmanager
 def guarded_logs(key: ServiceKey) -> Iterator[None]:
     """Within: no log record of this process holds the key, and the library reports nothing to its service."""
-    before, reports = logging.getLogRecordFactory(), os.environ.get(_REPORTS)
-    levels = {name: logging.getLogger(name).level for name in _CHATTY}
-    os.environ[_REPORTS] = "0"
-    logging.setLogRecordFactory(_masking(before, key))
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    _GUARD.add(key)
     try:
         yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-        logging.setLogRecordFactory(before)
-        if reports is None:
-            os.environ.pop(_REPORTS, None)
-        else:
-            os.environ[_REPORTS] = reports
+        _GUARD.remove(key)
 
 
-def _masking(make: Callable[..., logging.LogRecord], key: ServiceKey) -> Callable[..., logging.LogRecord]:
-    """A factory of records in which the key is masked: in the message, its arguments, the traceback and the stack."""
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _masking(make: Callable[..., logging.LogRecord], mask: Callable[[str], str]) -> Callable[..., logging.LogRecord]:
+    """A factory of records in which keys are masked: in the message, its arguments, the traceback and the stack."""
 
     def made(*args: Any, **named: Any) -> logging.LogRecord:
         record = make(*args, **named)
@@ -98,14 +138,14 @@ def _masking(make: Callable[..., logging.LogRecord], key: ServiceKey) -> Callabl
         except Exception:  # noqa: BLE001 - logging would print the arguments to say that they do not fit
             record.msg, record.args = "(a log message whose arguments do not fit it)", ()
         else:
-            if (masked := key.mask(text)) != text:
+            if (masked := mask(text)) != text:
                 record.msg, record.args = masked, ()
         if record.exc_info and record.exc_info[0] is not None:
             shown = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-            if (masked := key.mask(shown)) != shown:
+            if (masked := mask(shown)) != shown:
                 record.exc_text, record.exc_info = masked, None
         if record.stack_info:
-            record.stack_info = key.mask(record.stack_info)
+            record.stack_info = mask(record.stack_info)
         return record
 
     return made

@@ -92,7 +92,7 @@ def test_under_the_guard_the_same_calls_write_no_key(service: TinkerServer, log:
     ids=lambda fault: f"{fault.route} {fault.status}",
 )
 def test_a_service_that_answers_with_the_key_does_not_make_it_known(
-    fault: Fault, open_core: OpenCore, service: TinkerServer, log: Collector, capfd: pytest.CaptureFixture[str]
+    fault: Fault, log: Collector, open_core: OpenCore, service: TinkerServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     core = open_core()
     core.go_to(BASE)
@@ -116,7 +116,7 @@ def test_a_service_that_answers_with_the_key_does_not_make_it_known(
     ids=lambda fault: f"{fault.route} {fault.status}",
 )
 def test_a_step_that_succeeds_after_retries_writes_no_key(
-    fault: Fault, open_core: OpenCore, service: TinkerServer, log: Collector, capfd: pytest.CaptureFixture[str]
+    fault: Fault, log: Collector, open_core: OpenCore, service: TinkerServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     core = open_core()
     core.go_to(BASE)
@@ -127,7 +127,7 @@ def test_a_step_that_succeeds_after_retries_writes_no_key(
 
 
 def test_a_time_out_writes_no_key(
-    open_core: OpenCore, service: TinkerServer, log: Collector, capfd: pytest.CaptureFixture[str]
+    log: Collector, open_core: OpenCore, service: TinkerServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     core = open_core(tinker={"answer_timeout_s": 2.0})
     core.go_to(BASE)
@@ -213,6 +213,32 @@ def test_the_guard_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch)
     with guarded_logs(ServiceKey(KEY)):
         assert os.environ["TINKER_TELEMETRY"] == "0"
         assert logging.getLogRecordFactory() is not before
+    assert logging.getLogRecordFactory() is before
+    assert logging.getLogger("tinker").level == level
+    assert "TINKER_TELEMETRY" not in os.environ
+
+
+def test_guards_that_overlap_hold_until_their_own_end() -> None:
+    """A trainer opens a new client before it closes the one before: the older guard ends first."""
+    before, level, other = logging.getLogRecordFactory(), logging.getLogger("tinker").level, "tml-another-key-0123"
+    log = Collector()
+    logger = logging.getLogger("someone.else")
+    logger.addHandler(log)
+    older, newer = guarded_logs(ServiceKey(KEY)), guarded_logs(ServiceKey(other))
+    try:
+        with older:
+            newer.__enter__()
+            logger.warning("both %s %s", KEY, other)
+        logger.warning("one %s", other)
+        assert logging.getLogger("tinker").level == logging.WARNING
+        newer.__exit__(None, None, None)
+        logger.warning("none %s", other)
+    finally:
+        logger.removeHandler(log)
+    both, one, none = log.lines
+    assert "both *** ***" in both
+    assert "one ***" in one
+    assert other in none
     assert logging.getLogRecordFactory() is before
     assert logging.getLogger("tinker").level == level
     assert "TINKER_TELEMETRY" not in os.environ
