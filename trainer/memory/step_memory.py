@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -200,6 +201,21 @@ def _shorter(config: Mapping[str, Any], layers: int, count: int) -> dict[str, An
 
 # --- one model
 
+# A pass is that of one process, and its number of tokens is given.
+_UNMEASURED: Final = {
+    name: TrainerSettings.model_fields[name].default for name in ("token_budget", "processes", "shard_base")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """`named`: configuration and settings as text, by which two measurements are the same."""
+
+    named: str
+    planned: _PlannedPass
+    config: Any = field(compare=False)
+    settings: TrainerSettings = field(compare=False)
+
 
 class _MeasuredPolicy(Policy):
     """A policy that tells a counter which phase of a step it is in."""
@@ -235,6 +251,15 @@ class _MeasuredOptimizer(Optimizer):
 
 
 def _measure(config: Any, settings: TrainerSettings, planned: _PlannedPass) -> StepMemory:
+    """A plan asks for the same pass again: for each number of cards, and for the nearest set-up that fits."""
+    alone = settings.model_copy(update=_UNMEASURED)
+    named = config.to_json_string(use_diff=False) + alone.model_dump_json()
+    return _measure_once(_Measurement(named, planned, config, alone))
+
+
+@lru_cache(maxsize=256)
+def _measure_once(asked: _Measurement) -> StepMemory:
+    config, settings, planned = asked.config, asked.settings, asked.planned
     attention.register_attention()
     on_gpu = settings.model_copy(update=_as_chosen_on_a_gpu(settings, planned))
     problem: Exception | None = None

@@ -14,7 +14,7 @@ import torch
 from benchmarks.gpu_step import _QWEN, BASES
 from recorder.models.base_model import ModelProfile, read_base_model
 from trainer.errors import UnsupportedModel
-from trainer.memory import long_rows, needs
+from trainer.memory import long_rows, needs, step_memory
 from trainer.memory.cards import Card
 from trainer.memory.long_rows import PlannedRows
 from trainer.memory.needs import CONTEXT_BYTES, GIB, HOST_SHARE, EngineFacts, LongRows
@@ -79,6 +79,7 @@ def test_a_length_between_two_measured_ones_is_on_the_line_between_them(base: Mo
 
 def test_a_base_whose_layers_have_no_mlp_to_divide_has_no_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Policy, "has_divisible_mlps", property(lambda self: False))
+    step_memory._measure_once.cache_clear()
     with pytest.raises(UnsupportedModel, match="cannot be divided"):
         measure_row(VALUES, SETTINGS, 5000)
 
