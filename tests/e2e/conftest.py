@@ -76,6 +76,7 @@ FILES_OF = {
         "test_gate.py",
         "test_recorded_text.py",
         "test_responses.py",
+        "test_sft.py",
         "test_shadow.py",
     },
     "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py", "test_pauses.py"},

@@ -22,6 +22,7 @@ from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories, trajectory_lines
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import list_members, load_trajectories
+from trainer.objectives.corrections import corrected_at
 from trainer.objectives.imitate_rows import ImitationExclusion, why_no_candidate
 from trainer.tasks.conditions import BEST, Condition, condition_facts, is_best, line_facts
 from trainer.tasks.selection import comparison_form
@@ -69,9 +70,11 @@ async def load_candidates(
     candidates, rewards = Candidates(), _GroupRewards(project.store)
     async for lines in _pages(project, _alias_filter(alias, request.conditions)):
         candidates.looked_at += len(lines)
-        used = await uses.count_uses(project.store, request.objective, [one.id for one in lines], request.parent_id)
         wanted = {one.id: one for one in lines if _may_hold(request.conditions, one)}
-        for view in await load_trajectories(project.store, list(wanted), with_tokens=True):
+        views = await load_trajectories(project.store, list(wanted), with_tokens=True)
+        since = {view.id: at for view in views if (at := corrected_at(view)) is not None}
+        used = await uses.count_uses(project.store, request.objective, list(wanted), request.parent_id, since)
+        for view in views:
             if not await _hold(request.conditions, wanted[view.id], view, rewards):
                 continue
             if (code := _why_not(view, used, request.epochs, held_out)) is not None:

@@ -15,11 +15,12 @@ from typing import Any
 from recorder.messages.calls import Message
 from recorder.messages.plain_text import message_text
 from recorder.messages.trainability import Exclusion
-from recorder.views.trajectories.shapes import TrajectoryView
-from trainer.batch.row_builder import Row, RowBuilder, TrainedTurn, extend_rows
+from recorder.views.trajectories.shapes import CallView, TrajectoryView
+from trainer.batch.row_builder import Row, RowBuilder, TrainedTurn, as_ids, extend_rows
 from trainer.batch.rows import ROW_TOO_LONG, SkippedChoice
 from trainer.demonstrations.chat_template import CannotSplit, ChatTemplate
 from trainer.demonstrations.conversations import Conversation
+from trainer.objectives.corrections import corrections_by_call
 from trainer.objectives.imitate_rows import (
     NEEDS_RENDERING,
     Demonstration,
@@ -27,6 +28,7 @@ from trainer.objectives.imitate_rows import (
     ImitationExclusion,
     exact_rows,
     has_unparsed_call,
+    why_not_corrected,
     why_not_imitated,
 )
 from trainer.tasks.selection import comparison_form
@@ -35,7 +37,12 @@ FILE_CALL = "file"  # stands for the call of an answer in a file
 
 
 def demonstrate_trajectory(view: TrajectoryView, basis: ImitateBasis, template: ChatTemplate | None) -> Demonstration:
-    """Return the rows of a recorded trajectory. Without a template nothing is rendered."""
+    """Return the rows of a recorded trajectory. Without a template nothing is rendered.
+
+    If people corrected answers of it, their corrections are imitated, and its recorded answers are context.
+    """
+    if corrections := corrections_by_call(view):
+        return _demonstrate_corrections(view, corrections, basis, template)
     rows, skipped = exact_rows(view, basis)
     made = _RenderedRows(rows, skipped)
     is_rendered = template is not None and any(one.code in NEEDS_RENDERING for one in skipped)
@@ -45,6 +52,45 @@ def demonstrate_trajectory(view: TrajectoryView, basis: ImitateBasis, template: 
     return Demonstration(
         view.id, "trajectory", view.id, _task(view), made.rows, made.skipped, code, is_rendered, made.note
     )
+
+
+def _demonstrate_corrections(
+    view: TrajectoryView, corrections: Mapping[str, str], basis: ImitateBasis, template: ChatTemplate | None
+) -> Demonstration:
+    """The rows of what people said that the answers of some calls should have been."""
+    rows: list[RowBuilder] = []
+    skipped = []
+    note: str | None = None
+    for call in view.calls:
+        if (text := corrections.get(call.id)) is None:
+            continue
+        code, turn = why_not_corrected(call, text, basis), None
+        if code is None and template is None:
+            code = ImitationExclusion.CANNOT_BE_SPLIT
+        elif code is None:
+            assert template is not None
+            try:
+                turn = _corrected_turn(call, text, basis, template)
+            except CannotSplit as e:
+                code, note = ImitationExclusion.CANNOT_BE_SPLIT, note or str(e)
+        if turn is not None and not basis.has_room(len(turn.prompt) + len(turn.answer)):
+            code, turn = ROW_TOO_LONG, None
+        if turn is not None:
+            extend_rows(rows, turn)
+        else:
+            skipped.append(SkippedChoice(view.id, call.id, 0, str(code)))
+    made = [row.finish(view.id) for row in rows]
+    code = _why_nothing(made, skipped)
+    return Demonstration(view.id, "trajectory", view.id, _task(view), made, skipped, code, is_rendered=True, note=note)
+
+
+def _corrected_turn(call: CallView, text: str, basis: ImitateBasis, template: ChatTemplate) -> TrainedTurn:
+    """The correction after the prompt as the engine had it, or else as the template writes it. Raises `CannotSplit`."""
+    messages = [*call.messages, {"role": "assistant", "content": text}]
+    prompt, answer = template.split(messages, len(call.messages), call.tools)
+    if call.prompt_token_ids and call.base_fingerprint == basis.base_fingerprint is not None:
+        prompt = as_ids(call.prompt_token_ids)
+    return TrainedTurn((call.id, 0), prompt, answer)
 
 
 def demonstrate_conversation(given: Conversation, basis: ImitateBasis, template: ChatTemplate) -> Demonstration:

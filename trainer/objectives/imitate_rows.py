@@ -146,6 +146,17 @@ def why_not_imitated(call: CallView, choice: ChoiceView, basis: ImitateBasis) ->
     return ImitationExclusion.TOOL_CALL_UNPARSED if has_unparsed_call(choice.message, basis.tool_mark) else None
 
 
+def why_not_corrected(call: CallView, text: str, basis: ImitateBasis) -> str | None:
+    """Return why a person's better answer to a call is not imitated. How the model's own ended does not matter."""
+    if (reason := _of_call(call)) is not None:
+        return reason
+    hidden = {Exclusion.REDACTED, Exclusion.REDACTION_TIMEOUT} & {one.untrainable_reason for one in call.choices}
+    if hidden:
+        return hidden.pop()
+    message = {"role": "assistant", "content": text}
+    return ImitationExclusion.TOOL_CALL_UNPARSED if has_unparsed_call(message, basis.tool_mark) else None
+
+
 def _of_call(call: CallView) -> Exclusion | None:
     """Checks that the recorder made before it looked at the sampling: a hit means a wrong flag."""
     if call.state is not CallState.COMPLETE:

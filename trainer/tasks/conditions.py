@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recorder.queue.feedback import DEMONSTRATION
 from recorder.views.lists.trajectories import TrajectoryLine
 from recorder.views.trajectories.shapes import TrajectoryView
 from trainer.errors import ConditionInvalid
@@ -21,7 +22,8 @@ _HOW: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }  # fmt: skip
 NUMBERS: Final = ("reward", "calls", "started")  # `started`: unix seconds
 BEST: Final = "best_of_group"  # yes: no other trajectory of its group has a higher reward, and one has a lower one
-TEXTS: Final = ("version", "model")
+_YES_OR_NO: Final = (BEST, DEMONSTRATION)  # yes: somebody wrote what an answer of it should have been
+TEXTS: Final = ("version", "model", DEMONSTRATION)
 TAG: Final = "tag."
 
 
@@ -55,7 +57,7 @@ def parse_condition(text: str, *, of_groups: bool = False) -> Condition:
         raise ConditionInvalid(f"condition {text!r}: there is no field {name!r} (known: {known})")
     if how not in ("=", "!="):
         raise ConditionInvalid(f"condition {text!r}: {name} is text, and takes only = and !=")
-    if name == BEST and value not in ("yes", "no"):
+    if name in _YES_OR_NO and value not in ("yes", "no"):
         raise ConditionInvalid(f"condition {text!r}: {name} is yes or no")
     return Condition(name, how, value)
 
@@ -75,7 +77,12 @@ def line_facts(line: TrajectoryLine) -> dict[str, Any]:
 def condition_facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
     """The fields of a trajectory that a condition may use; without those about its group."""
     model = view.calls[0].model if view.calls else None
-    return line_facts(line) | {"model": model} | {f"{TAG}{name}": value for name, value in view.tags.items()}
+    corrected = "yes" if any(one.name == DEMONSTRATION for one in view.feedback) else "no"
+    return (
+        line_facts(line)
+        | {"model": model, DEMONSTRATION: corrected}
+        | {f"{TAG}{name}": value for name, value in view.tags.items()}
+    )
 
 
 def is_best(reward: float | None, rewards: Iterable[float]) -> bool:

@@ -24,10 +24,12 @@ from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, page_budget
 from proxy.dashboard.formatters import as_json
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
+from proxy.dashboard.word_changes import compare_words
 from proxy.engine.replica import Replica, token_texts
 from proxy.errors import BadRequest, EngineError, EngineUnreachable, UnknownObject
 from recorder.maintenance import deletion
-from recorder.queue.feedback import set_tag
+from recorder.messages.plain_text import message_text
+from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS, set_tag
 from recorder.reasons import explain_reason
 from recorder.views.lists.short_ids import expand_id
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
@@ -118,6 +120,7 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
     if one is None:
         raise UnknownObject(f"the trajectory {trajectory[:200]!r} has no call {call[:200]!r}.")
     body, names = _body(one), await version_names(context.project.store, {one.version_id} if one.version_id else set())
+    said, corrected = _answer_text(one), _newest_correction(view, one)
     return render_page(
         request,
         "call.html",
@@ -129,7 +132,22 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
         more={"usage": _raw(one.usage), "response_meta": _raw(one.response_meta)},
         sampling=_raw(one.sampling),
         curl=_curl(body, str(request.base_url).rstrip("/")),
+        said=said,
+        correction=None if corrected is None else compare_words(said or "", corrected),
     )
+
+
+def _answer_text(call: CallView) -> str | None:
+    """The text of the first answer that has one; None: none has, or it is longer than feedback may be."""
+    texts = (message_text(choice.message) for choice in call.choices if choice.message is not None)
+    found = next((text for text in texts if text), None)
+    return found if found is None or len(found) <= MAX_TEXT_CHARS else None
+
+
+def _newest_correction(view: TrajectoryView, call: CallView) -> str | None:
+    texts = [one for one in view.feedback if one.call_id == call.id and one.name == DEMONSTRATION]
+    newest = max(texts, key=lambda one: one.created_at, default=None)
+    return None if newest is None else str(newest.value)
 
 
 async def _elsewhere(context: PageContext, trajectory: str, group: str | None) -> str | None:
@@ -286,7 +304,7 @@ async def give_feedback(context: ForPages, request: AnyRequest, trajectory: Name
     elif comment is not None:
         given.append(("comment", comment, None))
     if answer:
-        given.append(("demonstration", answer, None))
+        given.append((DEMONSTRATION, answer, None))
     if not given:
         raise BadRequest("the form is empty: choose good or bad, or give a score, a comment or a corrected answer.")
     for name, content, note in given:
@@ -294,6 +312,8 @@ async def give_feedback(context: ForPages, request: AnyRequest, trajectory: Name
         await actions.write_feedback(
             context.hone, caller_of(request), trajectory_id, name, content, comment=note, call_id=call_id, tags=tags
         )
+    if call_id is not None and forms.field_text(form, "from_call"):
+        return forms.back_to(f"{_path(trajectory_id)}/calls/{quote(call_id, safe='')}#correction")
     return forms.back_to(f"{_path(trajectory_id)}#feedback")
 
 

@@ -253,6 +253,24 @@ async def test_a_call_has_its_request_its_answer_and_a_command(proxy: Proxy, eng
     assert (await proxy.http.get(f"/hone/trajectories/{run}/calls/nothing")).status_code == 404
 
 
+async def test_an_answer_is_corrected_on_its_calls_page_which_shows_the_difference(
+    proxy: Proxy, engine: FakeEngine
+) -> None:
+    run = await talked(proxy, engine)
+    call = (await proxy.calls())[-1]["call_id"]
+    path = f"/hone/trajectories/{run}/calls/{call}"
+    page = await opened(proxy, path)
+    assert "What it should have said" in page.text
+    assert "<ins>" not in (await proxy.http.get(path)).text
+    answer = await send(proxy, run, "feedback", call=call, from_call="yes", answer=f"It {HOSTILE} arrives on Friday")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{path}#correction")
+    (written,) = await feedback.list_feedback(proxy.store, run)
+    assert (written.name, written.call_id) == ("demonstration", call)
+    text = (await proxy.http.get(path)).text
+    assert "<ins>" in text
+    assert HOSTILE not in text
+
+
 async def test_media_are_named_and_not_sent(proxy: Proxy, engine: FakeEngine) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}
     said = [{"role": "user", "content": [{"type": "text", "text": "Look"}, picture]}]

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 
 from examples.helpdesk import make_model
 from recorder.messages.trainability import Exclusion
-from recorder.views.trajectories.shapes import CallView, TrajectoryView
+from recorder.states import CallKind, CallState, Confidence
+from recorder.views.trajectories.shapes import CallView, FeedbackView, TrajectoryView
 from tests.trainer.building import call, choice, trajectory
 from trainer.batch.rows import ROW_TOO_LONG
 from trainer.demonstrations.chat_template import CannotSplit, ChatTemplate
@@ -63,6 +64,59 @@ def recorded(**of_choice: Any) -> TrajectoryView:
     ]
     calls = [replace(one, prompt_token_ids=None, base_fingerprint=None, tools=TOOLS) for one in calls]
     return trajectory(*calls, messages=WHOLE, tools=TOOLS, main_path=[("call_1", 0), ("call_2", 0)])
+
+
+def corrected(text: str, call_id: str | None = None, at: float = 1.0, name: str = "demonstration") -> FeedbackView:
+    return FeedbackView(name, text, call_id, None, {}, at)
+
+
+def test_corrections_are_imitated_after_their_calls_prompts_and_the_recorded_answers_are_not(
+    template: ChatTemplate, tokenizer: Any
+) -> None:
+    given = [corrected("In Kiel.", at=1.0), corrected("In Ulm.", "call_1", at=2.0), corrected("In Köln.", at=3.0)]
+    view = replace(recorded(), feedback=[*given, corrected("no", name="comment")])
+    made = demonstrate_trajectory(view, BASIS, template)
+    assert trained_text(made, tokenizer) == ["In Ulm.<|im_end|>", "In Köln.<|im_end|>"]
+    assert (made.code, made.is_rendered, made.skipped) == (None, True, [])
+
+
+def test_a_correction_follows_the_recorded_ids_of_the_prompt_where_they_are_of_this_base(
+    template: ChatTemplate, tokenizer: Any
+) -> None:
+    ids = tokenizer("Another text of the same prompt").input_ids
+    first, last = recorded().calls
+    last = replace(last, prompt_token_ids=array("i", ids), base_fingerprint="base")
+    view = replace(recorded(), calls=[first, last], feedback=[corrected("In Ulm.")])
+    (row,) = demonstrate_trajectory(view, BASIS, template).rows
+    assert list(row.token_ids[: len(ids)]) == ids
+    assert row.trained_tokens == len(row) - len(ids)
+    (row,) = demonstrate_trajectory(view, replace(BASIS, base_fingerprint="other"), template).rows
+    assert list(row.token_ids[: len(ids)]) != ids
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "code"),
+    [
+        ({"call_kind": CallKind.AUX}, "In Ulm.", Exclusion.AUXILIARY),
+        ({"attribution_confidence": Confidence.AMBIGUOUS}, "In Ulm.", Exclusion.AMBIGUOUS),
+        ({"state": CallState.ERRORED}, "In Ulm.", Exclusion.NOT_COMPLETE),
+        ({}, '<tool_call>{"name": "look"', ImitationExclusion.TOOL_CALL_UNPARSED),
+    ],
+)
+def test_a_correction_is_not_imitated_where_its_prompt_may_not_be_or_it_is_no_answer(
+    change: dict[str, Any], text: str, code: str, template: ChatTemplate
+) -> None:
+    first, last = recorded().calls
+    view = replace(recorded(), calls=[first, replace(last, **change)], feedback=[corrected(text)])
+    basis = replace(BASIS, tool_mark=template.tool_mark)
+    assert demonstrate_trajectory(view, basis, template).code == code
+
+
+def test_a_correction_of_a_redacted_answer_is_not_imitated(template: ChatTemplate) -> None:
+    first, last = recorded().calls
+    hidden = [replace(one, trainable=False, untrainable_reason=Exclusion.REDACTED) for one in last.choices]
+    view = replace(recorded(), calls=[first, replace(last, choices=hidden)], feedback=[corrected("In Ulm.")])
+    assert demonstrate_trajectory(view, BASIS, template).code == Exclusion.REDACTED
 
 
 def test_the_answers_are_trained_with_their_end_and_nothing_else(template: ChatTemplate, tokenizer: Any) -> None:

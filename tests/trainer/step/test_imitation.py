@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import insert, update
 
 from recorder.errors import VersionPending
 from recorder.messages.trainability import Exclusion
+from recorder.queue import feedback
 from recorder.queue.training import steps, uses
 from recorder.states import GroupState, Purpose, VersionState
 from recorder.store import schema
@@ -22,6 +24,7 @@ from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.errors import ConditionInvalid
 from trainer.objectives.imitate_rows import ImitationExclusion
+from trainer.step.imitation import reader
 from trainer.step.imitation.reader import DemonstrationSource
 
 pytestmark = pytest.mark.slow
@@ -120,6 +123,40 @@ async def test_a_fit_on_traffic_makes_a_version_and_leaves_groups_alone(world: W
         assert step.version.parent_id == version.id
         await world.promote(step.version)
         assert await steps.count_schedule_steps(world.store, world.alias.id, None) == 1
+
+
+async def test_corrections_are_imitated_and_a_newer_one_is_used_though_an_older_one_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The toy base has no tokenizer: the texts stand for ids here."""
+    monkeypatch.setattr(reader, "ChatTemplate", ToyTemplate)
+    group = await world.group("g", [1.0, 0.0], seed=1)
+    ids = await members(world, group)
+    project, where = Project(world.store, PROJECT), DemonstrationSource(["demonstration = yes"])
+    await feedback.add_feedback(project, ids[1], "demonstration", "7 8 9")
+    async with await world.trainer(sft={"epochs": 1, "held_out_share": 0}) as trainer:
+        report = await trainer.fit_once(where)
+        (one,) = report.read.found
+        assert (one.source_id, one.is_rendered, one.trained_tokens) == (ids[1], True, 3)
+        assert [list(row.token_ids[row.trained]) for row in one.rows] == [[7, 8, 9]]
+        assert report.version is not None
+        await world.promote(report.version)
+        again = await trainer.fit_once(where)
+        assert (again.version, again.read.left) == (None, {ImitationExclusion.ALREADY_USED: 1})
+        await feedback.add_feedback(project, ids[1], "demonstration", "5 6")
+        newer = await trainer.fit_once(where)
+        assert [list(row.token_ids[row.trained]) for row in newer.read.found[0].rows] == [[5, 6]]
+
+
+class ToyTemplate:
+    tool_mark = None
+
+    def __init__(self, base: Path, template: Path | None = None) -> None:
+        pass
+
+    def split(self, messages: Any, index: int, tools: Any) -> tuple[Any, Any]:
+        text = messages[index]["content"]
+        return np.array([1, 2, 3], np.int32), np.array([int(word) for word in text.split()], np.int32)
 
 
 async def test_scenarios_that_are_measured_are_never_imitated(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from recorder.queue.training import steps, uses
 from recorder.queue.training.uses import ObjectiveUse
 from recorder.registry import alias_moves, aliases, versions
@@ -40,6 +42,13 @@ async def test_uses_are_summed_over_the_ancestry_of_a_version(rows: Rows) -> Non
     assert await uses.count_uses(rows.store, "imitate", ["a", "b", "c"], first) == {"a": 1}
     assert await uses.count_uses(rows.store, "imitate", ["a", "b", "c"], second) == {"a": 3}
     assert await uses.count_uses(rows.store, "x", ["a"], second) == {"a": 1}
+
+
+async def test_steps_before_a_datum_changed_do_not_count(rows: Rows) -> None:
+    alias = await rows.alias()
+    version = await step_with(rows, alias, [ObjectiveUse("imitate", "trajectory", id_) for id_ in "ab"])
+    since = {"a": time.time() + 60, "b": time.time() - 60}
+    assert await uses.count_uses(rows.store, "imitate", ["a", "b"], version, since) == {"b": 1}
 
 
 async def test_a_step_that_is_abandoned_used_nothing(rows: Rows) -> None:
