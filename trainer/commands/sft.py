@@ -28,7 +28,7 @@ _SHOWN = 10
 @click.option(
     "--where", "conditions", multiple=True, metavar="CONDITION",
     help="Imitate recorded trajectories with: reward>=0.9, best_of_group=yes, version=NAME@2, model=NAME, "
-    "tag.team=billing. Repeatable: all must hold.",
+    "demonstration=yes, tag.team=billing. Repeatable: all must hold.",
 )  # fmt: skip
 @click.option(
     "--from", "file", type=click.Path(path_type=Path, dir_okay=False),
