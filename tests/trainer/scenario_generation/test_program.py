@@ -12,12 +12,13 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from judge.settings import JudgeSettings
 from recorder.llm import rate_limiter
@@ -41,6 +42,22 @@ VERBS = ["compare", "describe", "postpone", "translate", "summarise", "schedule"
 async def model() -> AsyncIterator[JudgeServer]:
     async with serve() as server:
         server.behave(Writer().answer)
+        yield server
+
+
+@pytest.fixture
+def portal() -> Iterator[BlockingPortal]:
+    """An event loop beside a command that runs in this process: LiteLLM is then imported once."""
+    with start_blocking_portal() as started:
+        yield started
+
+
+@pytest.fixture
+def other(portal: BlockingPortal, here: Path) -> Iterator[JudgeServer]:
+    """The model, for a command in this process."""
+    with portal.wrap_async_context_manager(serve()) as server:
+        server.behave(Writer().answer)
+        judged_by(server, here)
         yield server
 
 
@@ -123,25 +140,23 @@ async def test_scenarios_of_a_servers_tools_are_written_checked_and_no_tool_is_c
     assert model.headers[0]["Authorization"] == "Bearer the-judges-own-key"
 
 
-async def test_with_writes_allowed_every_tool_is_shown(model: JudgeServer, tmp_path: Path) -> None:
-    judged_by(model, tmp_path)
+def test_with_writes_allowed_every_tool_is_shown(other: JudgeServer, portal: BlockingPortal) -> None:
     everything = Everything()
     everything.tools = {"send_mail": ({"name": "send_mail", "inputSchema": {"type": "object"}}, _never)}
-    model.behave(says('{"input": "Write to Ann", "tools": ["send_mail"]}'))
-    async with served(everything) as url:
-        code, _, err = await generate(tmp_path, "--mcp", url, "-n", "1")
+    other.behave(says('{"input": "Write to Ann", "tools": ["send_mail"]}'))
+    with portal.wrap_async_context_manager(served(everything)) as url:
+        code, _, err = hone("scenarios", "generate", "--mcp", url, "-n", "1")
         assert code == 1
         assert "none of the server's 1 tools is marked read-only (send_mail)" in err
         assert "--allow-writes" in err
-        code, out, err = await generate(tmp_path, "--mcp", url, "-n", "1", "--allow-writes")
+        code, out, err = hone("scenarios", "generate", "--mcp", url, "-n", "1", "--allow-writes")
     assert code == 0, err
     assert json.loads(out)["input"] == "Write to Ann"
 
 
-async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer, tmp_path: Path) -> None:
-    model.behave(says('{"input": "Add 2 and 3"}'))
-    judged_by(model, tmp_path)
-    code, out, _ = await generate(tmp_path, "--task", "An agent that adds", "-n", "4", "--json")
+def test_a_description_is_enough_and_json_has_all_of_it(other: JudgeServer, here: Path) -> None:
+    other.behave(says('{"input": "Add 2 and 3"}'))
+    code, out, _ = hone("scenarios", "generate", "--task", "An agent that adds", "-n", "4", "--json")
     assert code == 1  # fewer than were asked for
     told = json.loads(out)
     assert told["stopped"] is False
@@ -149,7 +164,7 @@ async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer
     assert told["dropped"]["duplicate"] >= 3
     assert sum(told["missing"].values()) == 3
     assert told["spent"]["tokens_in"] == 100 * told["spent"]["requests"]
-    assert "An agent that adds" in model.requests[0]["messages"][1]["content"]
+    assert "An agent that adds" in other.requests[0]["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -170,16 +185,13 @@ def test_what_is_wrong_is_told_before_anything_is_asked(here: Path, arguments: l
     assert (here / "taken").read_text() == "mine"
 
 
-async def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(
-    model: JudgeServer, tmp_path: Path
-) -> None:
-    model.behave(fails(401, "bad key the-judges-own-key"))
-    judged_by(model, tmp_path)
-    code, _, err = await generate(tmp_path, "--task", "x", "-n", "2", "--out", "made.jsonl")
+def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(other: JudgeServer, here: Path) -> None:
+    other.behave(fails(401, "bad key the-judges-own-key"))
+    code, _, err = hone("scenarios", "generate", "--task", "x", "-n", "2", "--out", "made.jsonl")
     assert code == 1
     assert "refused the request" in err
     assert "the-judges-own-key" not in err
-    assert not (tmp_path / "made.jsonl").exists()
+    assert not (here / "made.jsonl").exists()
 
 
 async def stopped(model: JudgeServer, folder: Path, by: signal.Signals, *arguments: str) -> tuple[int, str, str]:
@@ -244,31 +256,29 @@ async def test_what_is_printed_is_printed_as_it_goes_and_json_says_what_there_is
 
 
 @pytest.mark.long
-async def test_a_model_that_was_overloaded_is_asked_again(model: JudgeServer, tmp_path: Path) -> None:
-    model.behave(fails(503), says('{"input": "Add 2 and 3"}'))
-    judged_by(model, tmp_path)
-    code, out, err = await generate(tmp_path, "--task", "x", "-n", "1")
+def test_a_model_that_was_overloaded_is_asked_again(other: JudgeServer, here: Path) -> None:
+    other.behave(fails(503), says('{"input": "Add 2 and 3"}'))
+    code, out, err = hone("scenarios", "generate", "--task", "x", "-n", "1")
     assert code == 0, err
     assert json.loads(out)["input"] == "Add 2 and 3"
 
 
-async def test_a_model_that_hangs_is_told_and_not_asked_again(model: JudgeServer, tmp_path: Path) -> None:
-    model.behave(model.hang)
-    judged_by(model, tmp_path)
-    with (tmp_path / "hone.toml").open("a") as file:
+def test_a_model_that_hangs_is_told_and_not_asked_again(other: JudgeServer, here: Path) -> None:
+    other.behave(other.hang)
+    with (here / "hone.toml").open("a") as file:
         file.write("timeout_s = 0.5\n")
-    code, _, err = await generate(tmp_path, "--task", "x", "-n", "1")
+    code, _, err = hone("scenarios", "generate", "--task", "x", "-n", "1")
     assert code == 1
     assert "did not answer within 0.5 s (judge.timeout_s)" in err
-    assert len(model.requests) <= 1  # it may hang before it is read
+    assert len(other.requests) <= 1  # it may hang before it is read
 
 
-async def test_another_providers_model_never_gets_the_judges_key(model: JudgeServer, tmp_path: Path) -> None:
-    judged_by(model, tmp_path)
+def test_another_providers_model_never_gets_the_judges_key(other: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", "http://127.0.0.1:9/v1")
     arguments = ("--task", "x", "-n", "1", "--model", "hosted_vllm/other")
-    code, _, _ = await generate(tmp_path, *arguments, HOSTED_VLLM_API_BASE="http://127.0.0.1:9/v1")
+    code, _, _ = hone("scenarios", "generate", *arguments)
     assert code == 1
-    assert model.requests == []
+    assert other.requests == []
 
 
 async def _never(*_: Any) -> dict[str, Any]:
