@@ -94,6 +94,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "objectives": {"batch"},
         "ranks": {"batch"},
         "demonstrations": {"batch", "objectives", "tasks"},
+        "preferences": {"demonstrations", "objectives", "tasks"},
         "policy": {"batch", "lora", "quantization", "ranks"},
         "artifacts": {"batch", "lora", "policy"},
         "memory": {"artifacts", "batch", "lora", "policy", "quantization"},
