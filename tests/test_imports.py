@@ -99,8 +99,8 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "lora", "policy"},
         "memory": {"artifacts", "batch", "lora", "policy", "quantization"},
         "step": {
-            "artifacts", "batch", "demonstrations", "lora", "memory", "objectives", "policy", "quantization", "ranks",
-            "tasks",
+            "artifacts", "batch", "demonstrations", "lora", "memory", "objectives", "policy", "preferences",
+            "quantization", "ranks", "tasks",
         },
         "scenario_generation": {"tasks"},
         "measures": set(),

@@ -22,7 +22,7 @@ from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.errors import ConditionInvalid
 from trainer.objectives.imitate_rows import ImitationExclusion
-from trainer.step.imitation.reader import DemonstrationSource
+from trainer.step.fits.demonstration_reader import DemonstrationSource
 
 pytestmark = pytest.mark.slow
 
@@ -105,10 +105,10 @@ async def test_a_fit_on_traffic_makes_a_version_and_leaves_groups_alone(world: W
         assert len(counted) == 5  # one task of six is held out
         assert set(counted.values()) == {report.best}
         assert len(report.epochs) == 2
-        assert report.held_out_loss_before is not None
-        assert report.epochs[1].loss < report.epochs[0].loss
+        assert report.held_out_before is not None
+        assert report.epochs[1].trained["loss"] < report.epochs[0].trained["loss"]
         assert version.metrics["epoch"] == report.best
-        assert version.metrics["held_out_loss"] == min(one.held_out_loss or 9 for one in report.epochs)
+        assert version.metrics["held_out_loss"] == min((one.held_out or {})["loss"] for one in report.epochs)
         assert await steps.count_schedule_steps(world.store, world.alias.id, None) == 0
         with pytest.raises(VersionPending):
             await trainer.fit_once(DemonstrationSource(["reward >= 0.9"]))
