@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "learn": ("trainer.commands.learn:learn", "Run the learner: train on scored groups."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
     "sft": ("trainer.commands.sft:sft", "Train on demonstrations: recorded trajectories, or a file."),
+    "dpo": ("trainer.commands.dpo:dpo", "Train on preferences: a chosen answer against a rejected one."),
     "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),
     "report": ("trainer.commands.report:report", "Show the results of a campaign, here or as one HTML file."),
     "scenarios": (

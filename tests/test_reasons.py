@@ -16,6 +16,7 @@ from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.objectives.group_rows import UntrainedChoice
 from trainer.objectives.imitate_rows import ImitationExclusion
+from trainer.preferences.pairs import PairExclusion
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 
@@ -41,6 +42,7 @@ def test_every_code_has_a_sentence() -> None:
         *GroupCode,
         *UntrainedChoice,
         *ImitationExclusion,
+        *PairExclusion,
         NEEDS_TWO,
         ROW_TOO_LONG,
         IN_OWN_GROUP,

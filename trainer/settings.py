@@ -77,6 +77,28 @@ class SftSettings(BaseModel):
     """Share of the tasks whose demonstrations are not trained on, so that the loss on them shows when to stop."""
 
 
+class DpoSettings(BaseModel):
+    """`hone dpo`: training on pairs, a chosen answer against a rejected one (DPO, arXiv 2305.18290)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    epochs: int = Field(1, ge=1)
+    """Passes over the pairs. The version is made of the one with the smallest held-out loss."""
+    batch_tokens: int = Field(8192, ge=1)
+    """Most tokens of one optimizer step, both sides and their prompts included; a longer pair has one of its own."""
+    lr: float = Field(5e-6, gt=0)
+    """Learning rate."""
+    held_out_share: float = Field(0.05, ge=0, le=0.5)
+    """Share of the tasks whose pairs are not trained on, so that the loss on them shows when to stop."""
+    beta: float = Field(0.1, gt=0, allow_inf_nan=False)
+    """How far the version may move from the reference: the larger, the less."""
+    reference: str = Field("base", pattern=r"^(base|.+@\d+)$")
+    """The model whose preference is compared with the version's: `base`, or a version as `helpdesk@3`."""
+    margin: float = Field(0.5, ge=0, allow_inf_nan=False)
+    """The smallest difference between the best and the worst reward of a scored group that makes them a pair. Rewards
+    are usually between 0 and 1. Above that range, only people's preferences are pairs."""
+
+
 class TinkerSettings(BaseModel):
     """A training service that speaks the Tinker API, for `trainer.backend = "tinker"` (docs/tinker.md).
 
@@ -147,6 +169,8 @@ class TrainerSettings(BaseModel):
     """The learning signals of a step, each with its weight (docs/fine-tuning.md)."""
     sft: SftSettings = SftSettings()
     """Training on demonstrations alone."""
+    dpo: DpoSettings = DpoSettings()
+    """Training on pairs alone."""
     recipe: RecipeName = "hone"
     """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
     A value of your own wins."""

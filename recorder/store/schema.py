@@ -748,8 +748,9 @@ uses = Table(
     metadata,
     Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
     Column("objective", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # trajectory, file
-    Column("source_id", Text, nullable=False),  # a trajectory (it may be deleted later), or a row of a file
+    Column("kind", Text, nullable=False),  # trajectory, file, pair
+    # a trajectory (it may be deleted later), a row of a file, or a pair of trajectories as CHOSEN>REJECTED
+    Column("source_id", Text, nullable=False),
     Column("times", Integer, nullable=False),  # the step's passes over it
     PrimaryKeyConstraint("step_id", "objective", "source_id"),
     Index(None, "source_id", "objective"),

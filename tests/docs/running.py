@@ -25,6 +25,7 @@ ONLY_READ: Final = {
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
     "sft": "trains; tests/trainer/runtime/test_sft.py",
+    "dpo": "trains; tests/trainer/runtime/test_dpo.py",
     "eval": "attempts scenarios; tests/trainer/evaluation",
     "review": "asks a person at a terminal; tests/recorder/commands/test_review.py",
     "report": "takes a campaign; tests/trainer/test_reporting.py",

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from recorder.base.errors import FAILED
-from recorder.base.terminal import echo, format_number, show_table, write_json
+from recorder.base.terminal import echo, write_json
 from recorder.commands.context import Context
+from trainer.commands.fit_view import show_excluded, show_outcome
 from trainer.commands.support import log_to_terminal, run
 
 if TYPE_CHECKING:
-    from trainer.runtime.sft import DemonstrationCounts, FitOutcome
-
-_SHOWN = 10
+    from trainer.runtime.sft import DemonstrationCounts
 
 
 @click.command()
@@ -68,10 +67,10 @@ def _train(context: Context, alias: str, where: Sequence[str], file: Path | None
 
     outcome = run(fine_tune(context.settings(), alias, where, file))
     if context.json:
-        write_json(outcome.as_json())
+        write_json(outcome.as_json("demonstrations"))
     else:
-        _show_counts(outcome.demonstrations)
-        _show_outcome(outcome, alias)
+        _show_counts(outcome.counts)
+        show_outcome(outcome, alias)
     sys.exit(0 if outcome.version is not None else FAILED)
 
 
@@ -83,32 +82,4 @@ def _show_counts(counts: DemonstrationCounts) -> None:
     )
     rows = [("demonstrations", code, count) for code, count in counts.excluded.items()]
     rows += [("answers, as context", code, count) for code, count in counts.context.items()]
-    if rows:
-        show_table(("excluded", "reason", "count"), rows, right=("count",))
-    for name in counts.named[:_SHOWN]:
-        echo(f"Excluded: {name}")
-    if (more := sum(counts.excluded.values()) - len(counts.named[:_SHOWN])) > 0:
-        echo(f"… and {more} more")
-    if counts.overlap:
-        echo(
-            f"{len(counts.overlap)} rows have a task of a validation or test part, so measurements of the version are "
-            f"not independent of them: {', '.join(counts.overlap[:_SHOWN])}."
-        )
-
-
-def _show_outcome(outcome: FitOutcome, alias: str) -> None:
-    if outcome.epochs:
-        rows = [(one.epoch, format_number(one.loss), format_number(one.held_out_loss)) for one in outcome.epochs]
-        columns = ("epoch", "loss", "held-out loss")
-        if outcome.held_out_loss_before is not None:
-            rows.insert(0, (0, format_number(None), format_number(outcome.held_out_loss_before)))
-        show_table(columns, rows, right=columns)
-    if outcome.notice is not None:
-        echo(outcome.notice)
-    if outcome.version is None:
-        echo(f"No version was made: {outcome.reason}.")
-        return
-    echo(
-        f"{outcome.version} is written, from epoch {outcome.best_epoch}. The proxy loads it, checks it, and puts it "
-        f"into service; `hone versions {alias}` shows it."
-    )
+    show_excluded(rows, counts)

@@ -98,11 +98,17 @@ async def load_held_out(store: Store, alias_id: str) -> HeldOutScenarios:
     return HeldOutScenarios(frozenset(row[0] for row in rows), frozenset(comparison_form(row[1]) for row in rows))
 
 
-def _why_not(view: TrajectoryView, used: Mapping[str, int], epochs: int, held_out: HeldOutScenarios) -> str | None:
+def why_not_trained_on(view: TrajectoryView, held_out: HeldOutScenarios) -> str | None:
+    """Return why a trajectory is no demonstration and no side of a pair, whatever its answers are."""
     if (code := why_no_candidate(view)) is not None:
         return code
-    if view.scenario is not None and view.scenario.id in held_out.ids:
-        return ImitationExclusion.HELD_OUT_SCENARIO
+    measured = view.scenario is not None and view.scenario.id in held_out.ids
+    return ImitationExclusion.HELD_OUT_SCENARIO if measured else None
+
+
+def _why_not(view: TrajectoryView, used: Mapping[str, int], epochs: int, held_out: HeldOutScenarios) -> str | None:
+    if (code := why_not_trained_on(view, held_out)) is not None:
+        return code
     return ImitationExclusion.ALREADY_USED if used.get(view.id, 0) >= epochs else None
 
 

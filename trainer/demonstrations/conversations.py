@@ -1,7 +1,8 @@
 """Conversations from files: OpenAI chat or prompt-completion, one JSON object a line, or parquet with the same columns.
 
-Owns: the forms, which answers are imitated, and where a file is wrong. Refuses: rendering
-(`trainer.demonstrations.chat_template`), and rows that do not fit (`trainer.demonstrations.rows`).
+Owns: the forms, which answers are imitated, and what a message is. Refuses: reading the file
+(`trainer.demonstrations.row_files`), rendering (`trainer.demonstrations.chat_template`), and rows that do not fit
+(`trainer.demonstrations.rows`).
 
 `{"messages": [...], "tools": [...]}`: each assistant message is imitated unless its `weight` is 0. `{"prompt": ...,
 "completion": ...}`: both are texts, or both are lists of messages; the assistant messages of the completion are
@@ -12,21 +13,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from recorder.messages.calls import Message
 from recorder.messages.media import has_media
-from trainer.errors import DemonstrationsInvalid
-from trainer.tasks.json_objects import DuplicateKeys, FileFault, InvalidObject, read_objects
+from trainer.demonstrations.row_files import read_rows
+from trainer.tasks.json_objects import InvalidObject
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _CHAT: Final = {"messages", "tools"}
 _COMPLETION: Final = {"prompt", "completion", "tools"}
 _IGNORED: Final = {"parallel_tool_calls"}  # of OpenAI's form: it says nothing about an answer
-_MOST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,111 +47,53 @@ def read_conversations(file: Path) -> list[Conversation]:
     """Read a file. Raises `DemonstrationsInvalid`, with line and column of each fault, if any row is wrong or none is
     there.
     """
-    found: list[Conversation] = []
-    faults: list[str] = []
-    for one in _rows(file):
-        if isinstance(one, str):
-            faults.append(one)
-        else:
-            found.append(one)
-    if faults:
-        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
-        raise DemonstrationsInvalid(
-            f"{file} is not used, because some of it is wrong:\n" + "\n".join(faults[:_MOST_SHOWN]) + more
-        )
-    if not found:
-        raise DemonstrationsInvalid(f"{file} has no conversation")
-    return found
+    return read_rows(file, _conversation, "conversation")
 
 
-def _rows(file: Path) -> Iterator[Conversation | str]:
-    try:
-        if file.suffix == ".parquet":
-            yield from _parquet_rows(file)
-        else:
-            yield from _json_rows(file, file.read_bytes().split(b"\n"))
-    except OSError as e:
-        raise DemonstrationsInvalid(f"{file} cannot be read: {e.strerror or e}") from e
-
-
-def _json_rows(file: Path, lines: Sequence[bytes]) -> Iterator[Conversation | str]:
-    for one in read_objects(lines):
-        if isinstance(one, FileFault):
-            yield f"{file}:{one.line}: {one.why}"
-            continue
-        try:
-            yield _conversation(one.value, f"{file}:{one.line}")
-        except InvalidObject as e:
-            line, column = one.place_of(e)
-            yield f"{file}:{line}:{column}: {one.name}{e}"
-
-
-def _parquet_rows(file: Path) -> Iterator[Conversation | str]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as e:
-        raise DemonstrationsInvalid(f"{file}: parquet needs the extra `data`: pip install 'hone-proxy[data]'") from e
-    number = 0
-    try:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000):
-            for value in batch.to_pylist():
-                number += 1
-                try:
-                    yield _conversation(_without_none(value), f"{file}: row {number}")
-                except InvalidObject as e:
-                    column = f", column {e.key}" if e.key is not None else ""
-                    yield f"{file}: row {number}{column}: {e}"
-    except ArrowException as e:
-        raise DemonstrationsInvalid(f"{file} is not parquet: {e}") from e
-
-
-def _without_none(value: Any) -> Any:
-    """A value of parquet without the fields that a row lacks: every row of a column has the fields of all."""
-    if isinstance(value, dict):
-        return {key: _without_none(one) for key, one in value.items() if one is not None}
-    if isinstance(value, list):
-        return [_without_none(one) for one in value]
-    return value
-
-
-def _conversation(value: Any, name: str) -> Conversation:
-    if not isinstance(value, dict):
-        raise InvalidObject("a row is an object with messages, or with prompt and completion")
-    if isinstance(value, DuplicateKeys):
-        raise InvalidObject(f"{value.key!r} is given twice", value.key, nth=2)
+def _conversation(value: Mapping[str, Any], name: str) -> Conversation:
     given = {key: one for key, one in value.items() if key not in _IGNORED and one is not None}
     if "messages" in given:
-        _refuse_others(given, _CHAT)
-        messages = _messages(given["messages"], "messages")
+        refuse_others(given, _CHAT)
+        messages = read_messages(given["messages"], "messages")
         answers = [at for at, one in enumerate(messages) if one["role"] == "assistant" and one.get("weight") != 0]
     elif "prompt" in given and "completion" in given:
-        _refuse_others(given, _COMPLETION)
-        prompt, completion = _side(given, "prompt", "user"), _side(given, "completion", "assistant")
+        refuse_others(given, _COMPLETION)
+        prompt, completion = read_part(given, "prompt", "user"), read_part(given, "completion", "assistant")
         messages = [*prompt, *completion]
         answers = [at for at, one in enumerate(messages) if at >= len(prompt) and one["role"] == "assistant"]
     else:
         raise InvalidObject("it has neither messages, nor prompt and completion", next(iter(given), None))
-    tools = _tools(given.get("tools"))
-    plain = [{key: one for key, one in message.items() if key != "weight" and one is not None} for message in messages]
-    digest = hashlib.sha256(json.dumps([plain, tools, answers], sort_keys=True).encode()).hexdigest()
-    return Conversation(f"row_{digest[:24]}", name, plain, tools, answers, has_media(plain))
+    plain, tools = plain_messages(messages), read_tools(given.get("tools"))
+    return Conversation(row_id(plain, tools, answers), name, plain, tools, answers, has_media(plain))
 
 
-def _refuse_others(given: Mapping[str, Any], known: set[str]) -> None:
+def row_id(*content: Any) -> str:
+    """The id of a row by its content: the same in every file."""
+    return f"row_{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]}"
+
+
+def plain_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages without the keys that say nothing to a model."""
+    return [{key: one for key, one in message.items() if key != "weight" and one is not None} for message in messages]
+
+
+def refuse_others(given: Mapping[str, Any], known: set[str]) -> None:
+    """Raise `InvalidObject` for a key that the form of a row does not have."""
     for key in given:
         if key not in known:
             raise InvalidObject(f"unknown key {key!r} (known: {', '.join(sorted(known))})", key)
 
 
-def _side(given: Mapping[str, Any], key: str, role: str) -> list[dict[str, Any]]:
-    """The prompt or the completion: a text is one message."""
+def read_part(given: Mapping[str, Any], key: str, role: str) -> list[dict[str, Any]]:
+    """Return a part of a conversation: a text is one message of `role`. Raises `InvalidObject`."""
     value = given[key]
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    return _messages(value, key)
+    return read_messages(value, key)
 
 
-def _messages(value: Any, key: str) -> list[dict[str, Any]]:
+def read_messages(value: Any, key: str) -> list[dict[str, Any]]:
+    """Return a list of messages. Raises `InvalidObject`, with the place of the first wrong one."""
     if not isinstance(value, list) or not value:
         raise InvalidObject(f"{key} is a list of messages", key)
     for number, message in enumerate(value, 1):
@@ -185,7 +127,8 @@ def _is_call(call: Any) -> bool:
     return isinstance(function, dict) and isinstance(function.get("name"), str) and "arguments" in function
 
 
-def _tools(value: Any) -> list[dict[str, Any]] | None:
+def read_tools(value: Any) -> list[dict[str, Any]] | None:
+    """Return the tools of a row. Raises `InvalidObject`."""
     if value is None:
         return None
     if isinstance(value, str):  # as columns of data sets have them

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding
@@ -47,14 +47,17 @@ from trainer.runtime.rank_program import require_undivided_gpus
 from trainer.runtime.service_price import explain_campaign_price
 from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
 from trainer.settings import TrainerSettings
-from trainer.step.imitation.fit_report import FitReport
-from trainer.step.imitation.reader import DemonstrationSource
+from trainer.step.fits.report import FitReport
+from trainer.step.fits.source import FitSource
 from trainer.step.summary import StepTrainer
 from trainer.trackers import base
 from trainer.trackers.delivery import track_events
 from trainer.trackers.event_figures import TranscriptSamples
 
 YIELD_TIMEOUT_S = 1800.0  # the learner's step on a large model may take minutes, and is not interrupted
+
+
+R = TypeVar("R")
 
 
 class Trainer(StepTrainer, Protocol):
@@ -65,10 +68,10 @@ class Trainer(StepTrainer, Protocol):
 
 
 class FitTrainer(Trainer, Protocol):
-    """An open trainer that also trains on demonstrations alone."""
+    """An open trainer that also trains on demonstrations or on pairs alone."""
 
-    async def fit_once(self, source: DemonstrationSource) -> FitReport:
-        """Train on demonstrations alone, and publish a version."""
+    async def fit_once(self, source: FitSource[R]) -> FitReport[R]:
+        """Train on a source alone, and publish a version."""
 
 
 OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Trainer]]

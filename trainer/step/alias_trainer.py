@@ -26,7 +26,6 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project, Store
 from trainer.batch.recorded_text import TextCheck
-from trainer.demonstrations.fit_plan import plan_fit
 from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, TrainerError
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.imitate import NAME as IMITATE
@@ -39,11 +38,12 @@ from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.backends import check_backend, open_core
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
+from trainer.step.fits.context import RowContext
+from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
+from trainer.step.fits.report import FitReport
+from trainer.step.fits.source import FitSource
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
-from trainer.step.imitation.epochs import FitJob
-from trainer.step.imitation.fit_report import FitReport
-from trainer.step.imitation.reader import DemonstrationSource, ImitationReader, imitation_metrics, parse_conditions
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.runner import RunningStep, StepEndedEarly, StepRunner
 from trainer.step.state.base_match import check_base, require_same_base
@@ -59,6 +59,7 @@ from trainer.step.summary import StepReport
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -87,7 +88,7 @@ class AliasTrainer:
         self._gpu: GpuShare
         self._core: StepCore
         self._reader: GroupReader
-        self._imitation: ImitationReader
+        self._context: RowContext
         self._runner: StepRunner
         self._trial: AdapterTrial | None = None
         self._target_note: str | None = None
@@ -137,7 +138,7 @@ class AliasTrainer:
         self._target_note = f"{said} {self._core.note}" if self._core.note else said
         self._decode = await asyncio.to_thread(load_decoder, base)
         run, template = self._torch.run, self._engine.chat_template
-        self._imitation = ImitationReader(self._project, self._alias, base, template, run)
+        self._context = RowContext(self._project, self._alias, base, template, run)
         await self._prepare_steps()
         fingerprint = self._fingerprint
         self._trial = AdapterTrial(self._project, self._alias, fingerprint, self._core, self._folders, self._torch)
@@ -235,8 +236,8 @@ class AliasTrainer:
                 await asyncio.shield(give_back_claims(self._store, claims))
                 raise
 
-    async def fit_once(self, source: DemonstrationSource) -> FitReport:
-        """Train on demonstrations alone and publish the new version; its parent is the version live now.
+    async def fit_once(self, source: FitSource[R]) -> FitReport[R]:
+        """Train on demonstrations or on pairs alone and publish the new version; its parent is the version live now.
 
         Raises as `train_once`, and `DemonstrationsInvalid` or `ConditionInvalid` for a source that cannot be used.
         """
@@ -317,7 +318,7 @@ class AliasTrainer:
             return ()
         with attempt.seconds.phase("read"):
             most = sum(len(group.trained) for group in attempt.groups)
-            read = await self._imitation.from_traffic(
+            read = await ImitationReader(self._context).from_traffic(
                 own.conditions, await self._imitate_basis(), epochs=own.epochs, parent_id=attempt.parent.id, limit=most
             )
         attempt.metrics |= imitation_metrics(read)
@@ -326,20 +327,17 @@ class AliasTrainer:
     async def _imitate_basis(self) -> ImitateBasis:
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
         room = self._settings.token_budget
-        return await self._torch.run(self._imitation.basis, self._fingerprint, room, text, self._core.fits_alone)
+        return await self._torch.run(self._context.basis, self._fingerprint, room, text, self._core.fits_alone)
 
-    async def _fit(self, source: DemonstrationSource) -> FitReport:
-        seconds, sft = PhaseSeconds(), self._settings.sft
+    async def _fit(self, source: FitSource[R]) -> FitReport[R]:
+        seconds = PhaseSeconds()
         parent = await self._live()
         with seconds.phase("read"):
-            basis = await self._imitate_basis()
-            read = await self._imitation.read(source, basis, epochs=sft.epochs, parent_id=parent.id)
-        plan = plan_fit(read.found, sft.held_out_share, self._settings.seed)
-        if not plan.trained:
-            return FitReport(
-                read, None, "no demonstration can be imitated" + (f": {dict(read.left)}" * bool(read.left))
-            )
-        attempt = RunningStep(parent, (), (), imitation_metrics(read), seconds, sft.lr, fit=FitJob(plan, sft))
+            loaded = await source.load(self._context, await self._imitate_basis(), self._settings, parent.id)
+        read, job = loaded.read, loaded.job
+        if not job.plan.trained:
+            return FitReport(read, None, loaded.why_nothing)
+        attempt = RunningStep(parent, (), (), dict(loaded.metrics), seconds, job.settings.lr, fit=job)
         try:
             made = await self._runner.run(attempt, None)
         except RowTooLong as e:
@@ -350,8 +348,7 @@ class AliasTrainer:
             return FitReport(read, None, made.reason, notice=notice)
         result = attempt.trained.fit if attempt.trained is not None else None
         assert result is not None  # the step was one of a fit
-        before = result.held_out_loss_before
-        return FitReport(read, made[1], None, result.epochs, result.best, before, notice)
+        return FitReport(read, made[1], None, result.epochs, result.best, result.held_out_before, notice)
 
     def _taken_over(self) -> AliasBusy:
         return AliasBusy(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -21,7 +21,6 @@ from trainer.batch.weights import WeightedRow
 from trainer.errors import MemoryFull, RankLost, RowTooLong
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
-from trainer.objectives.imitate import weigh_batch
 from trainer.policy import memory
 from trainer.policy.base_model import ROOM, first_architecture, memory_errors, read_config
 from trainer.policy.model import Policy
@@ -31,7 +30,7 @@ from trainer.policy.packs.sums import FreshGaps
 from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
-from trainer.step.imitation.epochs import FitJob
+from trainer.step.fits.job import FitJob
 from trainer.step.passes import BaseJob, StepJob, StepPasses, open_passes
 from trainer.step.state.files import VersionFiles
 from trainer.step.state.folders import TrainerFolders
@@ -162,14 +161,19 @@ class TrainerCore:
 
         return self._repeat_until_fits(compute, rows, rate)
 
-    def fit(self, job: FitJob, rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
-        """Train on demonstrations, as `step` does on rows, and raise as it does. The result has `fit`."""
+    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+        """Train on demonstrations or on pairs, as `step` does on rows. The result has `fit`.
+
+        Raises as `step`, and `AdapterInvalid` if the job's reference is damaged, or of another shape or scale.
+        """
+        given = job.reference
+        reference = None if given is None else self._files.read_weights(given.path, given.manifest_sha256)
 
         def compute() -> TrainedStep:
-            result, contexts = self._passes.fit(job, stopped, seconds)
+            result, contexts = self._passes.fit(job, reference, stopped, seconds)
             return TrainedStep(result.metrics, contexts, changed=True, fit=result)
 
-        return self._repeat_until_fits(compute, weigh_batch([*job.plan.trained, *job.plan.held_out]), rate)
+        return self._repeat_until_fits(compute, job.rows, rate)
 
     def _repeat_until_fits(
         self, compute: Callable[[], TrainedStep], rows: Sequence[WeightedRow], rate: float

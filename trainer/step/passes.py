@@ -7,7 +7,7 @@ which the first rank tells the others. Refuses: versions and files, which the fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from trainer.policy.packs.sums import FreshGaps, merge_substeps
 from trainer.ranks.group import Ranks
 from trainer.settings import TrainerSettings
 from trainer.step.engine_gap import NF4_BOUND
-from trainer.step.imitation.epochs import EpochRunner, FitJob
-from trainer.step.imitation.fit_report import FitResult
+from trainer.step.fits.epochs import EpochRunner
+from trainer.step.fits.job import FitJob
+from trainer.step.fits.report import FitResult
 from trainer.step.state.results import PhaseSeconds
 
 
@@ -83,14 +84,24 @@ class StepPasses:
         metrics = merge_substeps(done) | objective_metrics(shares)
         return metrics, probe.choose_contexts(given, after, before, self._copy_gap)
 
-    def fit(self, job: FitJob, stopped: Callable[[], bool], seconds: PhaseSeconds) -> tuple[FitResult, dict[str, Any]]:
-        """The result of the epochs over demonstrations, and the probe of the best one. Raises as `compute`."""
-        given = probe.probe_candidates([row for one in job.plan.trained for row in one.rows])
+    def fit(
+        self,
+        job: FitJob[Any],
+        reference: Mapping[str, Tensor] | None,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+    ) -> tuple[FitResult, dict[str, Any]]:
+        """The result of the epochs over a job's data, and the probe of the best one. Raises as `compute`.
+
+        `reference`: the weights of the job's reference; None: the base.
+        """
+        given = probe.probe_candidates([one.row for one in job.trained_rows])
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
             budget = self.policy.pass_budget
-            result = EpochRunner(self.policy, self.optimizer, self._settings, budget, stopped).run(job)
+            runner = EpochRunner(self.policy, self.optimizer, self._settings, budget, stopped, reference)
+            result = runner.run(job)
         with seconds.phase("probe"):
             after = self._probe(given)
         return result, probe.choose_contexts(given, after, before, self._copy_gap)

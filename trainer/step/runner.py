@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from recorder.errors import Conflict, LeaseLost, RecorderError, VersionPending
 from recorder.queue.claims import GroupClaim, return_claim_in
@@ -41,14 +41,13 @@ from trainer.errors import (
 )
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.objectives.imitate import NAME as IMITATE
-from trainer.objectives.imitate import weigh_batch
 from trainer.objectives.imitate_rows import Demonstration
 from trainer.objectives.registry import weigh_step
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.engine_gap import TokenGaps
-from trainer.step.imitation.epochs import FitJob
+from trainer.step.fits.job import FitJob
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -71,7 +70,7 @@ class RunningStep:
     seconds: PhaseSeconds
     rate: float  # the learning rate
     demonstrations: Sequence[Demonstration] = ()  # that join the step
-    fit: FitJob | None = None  # a step on demonstrations alone, without groups
+    fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
     version_id: str | None = None
     trained: TrainedStep | None = None
@@ -192,10 +191,10 @@ class StepRunner:
 
     async def _end_unchanged(self, step: StepView, attempt: RunningStep) -> StepEndedEarly:
         """Exclude the groups of a step whose adapter equals its parent's: they would pass every test of a version."""
-        rate = "trainer.lr" if attempt.fit is None else "trainer.sft.lr"
+        section = "trainer" if attempt.fit is None else attempt.fit.objective.section
         reason = (
             f"the step changed nothing: at learning rate {attempt.rate:g} its adapter equals that of "
-            f"{attempt.parent.name}. If steps go on like this, raise {rate}"
+            f"{attempt.parent.name}. If steps go on like this, raise {section}.lr"
         )
         for claim in attempt.claims:
             self.keeper.drop(claim)
@@ -215,7 +214,7 @@ class StepRunner:
             self.core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
         if attempt.fit is not None:
-            rows = weigh_batch(attempt.fit.plan.trained)
+            rows = attempt.fit.trained_rows
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds)
         else:
             rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
@@ -280,13 +279,12 @@ class StepRunner:
 
 
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
-    """What the step's demonstrations were used for."""
-    used, times = attempt.demonstrations, 1
-    if attempt.fit is not None:
-        assert attempt.trained is not None
-        assert attempt.trained.fit is not None
-        used, times = attempt.fit.plan.trained, attempt.trained.fit.best
-    return [ObjectiveUse(IMITATE, one.kind, one.source_id, times) for one in used]
+    """What the step's demonstrations or pairs were used for."""
+    if attempt.fit is None:
+        return [ObjectiveUse(IMITATE, one.kind, one.source_id) for one in attempt.demonstrations]
+    assert attempt.trained is not None
+    assert attempt.trained.fit is not None
+    return attempt.fit.uses(attempt.trained.fit.best)
 
 
 def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:

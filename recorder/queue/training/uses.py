@@ -23,7 +23,10 @@ _PAGE: Final = 500  # ids per SELECT
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveUse:
-    """A use of one datum by an objective in a step. `kind`: `trajectory` or `file`; `times`: the passes over it."""
+    """A use of one datum by an objective in a step.
+
+    `kind`: `trajectory`, `file` or `pair`. `times`: the passes over it.
+    """
 
     objective: str
     kind: str

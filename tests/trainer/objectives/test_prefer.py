@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.building import random_ids, trained_row
 from tests.trainer.objectives import toy_batch
 from tests.trainer.objectives.trl_reference import DPO_BETA, FILE
-from trainer.objectives.prefer import PairLogprobs, preference_weights
+from trainer.objectives.imitate_rows import Demonstration
+from trainer.objectives.prefer import (
+    PairLogprobs,
+    PreferencePair,
+    preference_figures,
+    preference_weights,
+    weigh_pairs,
+)
 
 DPO = json.loads(FILE.read_text("utf-8"))["dpo"]
 
@@ -49,3 +57,27 @@ def test_a_pair_weighs_less_the_clearer_it_is_preferred_and_both_sides_the_same(
         assert 0 <= weight.chosen <= beta / len(sums)
         if abs(pair.margin(beta)) > 1e-9:
             assert (weight.chosen < beta / 2 / len(sums)) == (pair.margin(beta) > 0)
+
+
+def side(name: str, rows: int, seed: int) -> Demonstration:
+    made = [trained_row(random_ids(8, seed + number), [5, 6, 7], name=name) for number in range(rows)]
+    return Demonstration(name, "trajectory", name, "t", made)
+
+
+def test_each_row_of_a_side_has_its_weight_and_the_sums_of_a_side_are_over_its_rows() -> None:
+    pair = PreferencePair("p", "ranking", "c over r", side("c", 2, 1), side("r", 1, 5))
+    logprobs = PairLogprobs.of(pair, [-1.0, -2.0, -4.0], [-3.0, -3.0, -3.0])
+    assert logprobs == PairLogprobs(-3.0, -4.0, -6.0, -3.0)
+    rows = weigh_pairs([pair], [logprobs], 0.5)
+    assert [one.row.trajectory_id for one in rows] == ["c", "c", "r"]
+    weight = 0.5 / (1 + math.exp(0.5 * (1.0 + 3.0)))
+    assert [one.ce_weight for one in rows] == pytest.approx([weight, weight, -weight])
+    assert {(one.rl_weight, one.kl_weight, one.objective) for one in rows} == {(0.0, 0.0, "prefer")}
+
+
+@given(st.lists(margins, min_size=1, max_size=9), st.floats(0.01, 2))
+def test_the_figures_are_those_of_the_margins(sums: list[float], beta: float) -> None:
+    figures = preference_figures([PairLogprobs(one, 0.0, 0.0, 0.0) for one in sums], beta)
+    assert figures["accuracy"] == sum(one > 0 for one in sums) / len(sums)
+    assert figures["margin"] == pytest.approx(beta * sum(sums) / len(sums), abs=1e-6)
+    assert figures["loss"] == pytest.approx(sum(np.logaddexp(0, -beta * one) for one in sums) / len(sums), abs=1e-6)

@@ -18,8 +18,10 @@ from trainer.objectives.imitate_rows import Demonstration
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
-from trainer.step.imitation.epochs import EpochRunner, FitJob
-from trainer.step.imitation.fit_report import FitResult
+from trainer.step.fits.epochs import EpochRunner
+from trainer.step.fits.job import FitJob
+from trainer.step.fits.objectives import ImitateFit
+from trainer.step.fits.report import FitResult
 
 pytestmark = pytest.mark.slow
 
@@ -47,13 +49,15 @@ def likeliest(policy: Policy, number: int) -> Demonstration:
     return demonstration(f"h{number}", ids)
 
 
-def fit(policy: Policy, plan: FitPlan, epochs: int, stopped: Callable[[], bool] = lambda: False) -> tuple[Any, ...]:
+def fit(
+    policy: Policy, plan: FitPlan[Demonstration], epochs: int, stopped: Callable[[], bool] = lambda: False
+) -> tuple[Any, ...]:
     """Train from the base. Returns the result, the weights and the moments."""
     policy.load_state(None)
     optimizer = Optimizer(policy.parameters, SETTINGS)
     optimizer.rate = 1e-2
     sft = SETTINGS.sft.model_copy(update={"epochs": epochs})
-    result: FitResult = EpochRunner(policy, optimizer, SETTINGS, 512, stopped).run(FitJob(plan, sft))
+    result: FitResult = EpochRunner(policy, optimizer, SETTINGS, 512, stopped).run(FitJob(plan, ImitateFit(), sft))
     return result, policy.state(), optimizer.state()["adamw"]
 
 
@@ -64,8 +68,8 @@ def test_an_epoch_that_gets_worse_is_not_kept_and_neither_are_its_moments(tiny_p
     others = [demonstration(f"d{n}", random_ids(PROMPT, n) + [unlikely] * ANSWER) for n in range(6)]
     plan = FitPlan(others, held_out_ones)
     result, weights, moments = fit(policy, plan, 3)
-    held_out = [one.held_out_loss for one in result.epochs]
-    assert result.held_out_loss_before < held_out[0] < held_out[2]
+    held_out = [one.held_out["loss"] for one in result.epochs]
+    assert result.held_out_before["loss"] < held_out[0] < held_out[2]
     assert result.best == 1
     _, expected, expected_moments = fit(policy, plan, 1)
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
@@ -81,10 +85,10 @@ def test_the_loss_of_what_is_trained_on_falls_and_the_last_epoch_counts_where_no
     policy = tiny_policy()
     plan = FitPlan([random_demonstration(n) for n in range(4)], [])
     result, weights, _ = fit(policy, plan, 3)
-    losses = [one.loss for one in result.epochs]
+    losses = [one.trained["loss"] for one in result.epochs]
     assert losses == sorted(losses, reverse=True)
     assert losses[2] < losses[0] - 0.1
-    assert (result.best, result.held_out_loss_before, result.epochs[2].held_out_loss) == (3, None, None)
+    assert (result.best, result.held_out_before, result.epochs[2].held_out) == (3, None, None)
     assert "held_out_loss" not in result.metrics
     _, earlier, _ = fit(policy, plan, 2)
     assert any(not torch.equal(weights[name], tensor) for name, tensor in earlier.items())
@@ -96,9 +100,10 @@ def test_the_measured_loss_is_the_mean_over_all_tokens(tiny_policy: Callable[...
     policy = tiny_policy()
     runner = EpochRunner(policy, Optimizer(policy.parameters, SETTINGS), SETTINGS, 20, lambda: False)
     several = [random_demonstration(n) for n in range(3)]
-    each = [runner.measure([one]) for one in several]
-    assert runner.measure(several) == pytest.approx(sum(one or 0 for one in each) / 3, abs=1e-6)
-    assert runner.measure([]) is None
+    job = FitJob(FitPlan(several, []), ImitateFit(), SETTINGS.sft)
+    each = [(runner.measure(job, [one], {}) or {})["loss"] for one in several]
+    assert (runner.measure(job, several, {}) or {})["loss"] == pytest.approx(sum(each) / 3, abs=1e-6)
+    assert runner.measure(job, [], {}) is None
 
 
 def test_a_fit_stops_between_two_passes(tiny_policy: Callable[..., Any]) -> None:

@@ -24,8 +24,8 @@ from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.errors import ConditionInvalid
 from trainer.objectives.imitate_rows import ImitationExclusion
-from trainer.step.imitation import reader
-from trainer.step.imitation.reader import DemonstrationSource
+from trainer.step.fits import context
+from trainer.step.fits.demonstration_reader import DemonstrationSource
 
 pytestmark = pytest.mark.slow
 
@@ -108,10 +108,10 @@ async def test_a_fit_on_traffic_makes_a_version_and_leaves_groups_alone(world: W
         assert len(counted) == 5  # one task of six is held out
         assert set(counted.values()) == {report.best}
         assert len(report.epochs) == 2
-        assert report.held_out_loss_before is not None
-        assert report.epochs[1].loss < report.epochs[0].loss
+        assert report.held_out_before is not None
+        assert report.epochs[1].trained["loss"] < report.epochs[0].trained["loss"]
         assert version.metrics["epoch"] == report.best
-        assert version.metrics["held_out_loss"] == min(one.held_out_loss or 9 for one in report.epochs)
+        assert version.metrics["held_out_loss"] == min((one.held_out or {})["loss"] for one in report.epochs)
         assert await steps.count_schedule_steps(world.store, world.alias.id, None) == 0
         with pytest.raises(VersionPending):
             await trainer.fit_once(DemonstrationSource(["reward >= 0.9"]))
@@ -129,7 +129,7 @@ async def test_corrections_are_imitated_and_a_newer_one_is_used_though_an_older_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The toy base has no tokenizer: the texts stand for ids here."""
-    monkeypatch.setattr(reader, "ChatTemplate", ToyTemplate)
+    monkeypatch.setattr(context, "ChatTemplate", ToyTemplate)
     group = await world.group("g", [1.0, 0.0], seed=1)
     ids = await members(world, group)
     project, where = Project(world.store, PROJECT), DemonstrationSource(["demonstration = yes"])

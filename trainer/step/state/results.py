@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import PublishedAdapter
-from trainer.step.imitation.fit_report import FitResult
+from trainer.step.fits.report import FitResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TrainedStep:
     probe: Mapping[str, Any]
     changed: bool
     gaps: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    fit: FitResult | None = None  # of a fit on demonstrations
+    fit: FitResult | None = None  # of a fit
 
 
 @dataclass(frozen=True, slots=True)

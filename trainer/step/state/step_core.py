@@ -6,12 +6,12 @@ Refuses: choosing one (`trainer.step.backends`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.quantization.copy_gap import CopyLogprobs
-from trainer.step.imitation.epochs import FitJob
+from trainer.step.fits.job import FitJob
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
 
 
@@ -53,8 +53,8 @@ class StepCore(Protocol):
     ) -> TrainedStep:
         """Train on the rows from the version that it is at."""
 
-    def fit(self, job: FitJob, rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
-        """Train on demonstrations from the version that it is at."""
+    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+        """Train on demonstrations or on pairs from the version that it is at."""
 
     def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:
         """Write the last step's result as a version."""

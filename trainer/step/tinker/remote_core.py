@@ -30,7 +30,7 @@ from trainer.policy.optim import BETAS, EPSILON
 from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps, StepSums, merge_substeps
 from trainer.settings import TrainerSettings
-from trainer.step.imitation.epochs import FitJob
+from trainer.step.fits.job import FitJob, explain_backend
 from trainer.step.state.files import disk_errors
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
@@ -180,9 +180,9 @@ class TinkerCore:
         self._written = written, path
         return written
 
-    def fit(self, job: FitJob, rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
-        """Raise `TinkerUnsupported`: `hone sft` was never tried with the Tinker API."""
-        raise TinkerUnsupported('hone sft trains on this machine: set trainer.backend = "local" for it')
+    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+        """Raise `TinkerUnsupported`: fits were never tried with the Tinker API."""
+        raise TinkerUnsupported(explain_backend(job.objective.command))
 
     def became(self, version_id: str) -> None:
         """Declare that the service's model, whose state the last step saved, is this version."""

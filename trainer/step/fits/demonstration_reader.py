@@ -1,4 +1,4 @@
-"""Demonstrations for a step or a fit: read from the store or a file, as rows of the base in memory.
+"""Demonstrations for a step or a fit: read from the store or a file.
 
 Owns: which demonstrations join a step and how many, and the counts of what is not imitated. Refuses: the queries
 (`trainer.demonstrations.candidates`), rules and rows (`trainer.demonstrations.rows`), weights, torch.
@@ -6,41 +6,31 @@ Owns: which demonstrations join a step and how many, and the counts of what is n
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
 from recorder.queue.training import uses
-from recorder.registry.aliases import AliasView
-from recorder.store.database import Project
-from trainer.batch.recorded_text import TextCheck
-from trainer.batch.rows import FitsAlone
 from trainer.demonstrations.candidates import MOST, CandidateRequest, load_candidates, load_held_out
-from trainer.demonstrations.chat_template import ChatTemplate
 from trainer.demonstrations.conversations import read_conversations
+from trainer.demonstrations.fit_plan import plan_fit
 from trainer.demonstrations.rows import demonstrate_conversation, demonstrate_trajectory
-from trainer.errors import TrainerError
 from trainer.objectives.imitate import NAME
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis, ImitationExclusion
+from trainer.settings import TrainerSettings
+from trainer.step.fits.context import RowContext
+from trainer.step.fits.job import FitJob, LoadedFit
+from trainer.step.fits.objectives import ImitateFit
+from trainer.step.fits.read_data import ReadData
 from trainer.tasks.conditions import Condition, parse_condition
-
-MOST_NAMED: Final = 20
-Run = Callable[..., Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class ReadDemonstrations:
-    """Demonstrations with rows; the number of others by reason, and the first of them by name; and the rows of a file
-    whose task is a scenario that is measured.
-    """
+class ReadDemonstrations(ReadData):
+    """Demonstrations with rows."""
 
     found: list[Demonstration] = field(default_factory=list)
-    left: Counter[str] = field(default_factory=Counter)
-    named: list[str] = field(default_factory=list)
-    overlap: list[str] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)  # answers of `found` that are context
 
     @property
@@ -56,12 +46,6 @@ class ReadDemonstrations:
         else:
             self.leave(one.code, one.name, one.note)
 
-    def leave(self, code: str, name: str, note: str | None = None) -> None:
-        """Count one that is not imitated."""
-        self.left[str(code)] += 1
-        if len(self.named) < MOST_NAMED:
-            self.named.append(f"{name}: {code}" + (f" ({note})" if note else ""))
-
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationSource:
@@ -70,29 +54,22 @@ class DemonstrationSource:
     where: Sequence[str] = ()
     file: Path | None = None
 
+    async def load(
+        self, context: RowContext, basis: ImitateBasis, settings: TrainerSettings, parent_id: str
+    ) -> LoadedFit[ReadDemonstrations]:
+        """Read the demonstrations, and plan a fit on them. Raises as `ImitationReader.read`."""
+        sft = settings.sft
+        read = await ImitationReader(context).read(self, basis, epochs=sft.epochs, parent_id=parent_id)
+        plan = plan_fit(read.found, sft.held_out_share, settings.seed)
+        why = f"no demonstration can be imitated{read.excluded}"
+        return LoadedFit(read, FitJob(plan, ImitateFit(), sft), why, imitation_metrics(read))
+
 
 class ImitationReader:
-    """Reads the demonstrations of an alias. `template_file`: the engine's chat template, if it is not the base's."""
+    """Reads the demonstrations of an alias."""
 
-    def __init__(
-        self, project: Project, alias: AliasView, base: Path, template_file: Path | None, run: Run = asyncio.to_thread
-    ) -> None:
-        """`run`: runs work that takes long, off the event loop."""
-        self._project = project
-        self._alias = alias
-        self._base = base
-        self._template_file = template_file
-        self._run = run
-        self._template: ChatTemplate | None = None
-        self._why_no_template: TrainerError | None = None
-
-    def basis(
-        self, fingerprint: str | None, max_tokens: int, text: TextCheck | None, fits_alone: FitsAlone | None = None
-    ) -> ImitateBasis:
-        """Return what rows are made with. It may load the tokenizer: not for the event loop."""
-        template = self._load_template()
-        tool_mark = None if template is None else template.tool_mark
-        return ImitateBasis(fingerprint, max_tokens, text, tool_mark, fits_alone)
+    def __init__(self, context: RowContext) -> None:
+        self._context = context
 
     async def read(
         self, source: DemonstrationSource, basis: ImitateBasis, *, epochs: int, parent_id: str
@@ -110,23 +87,20 @@ class ImitationReader:
         Raises `ConditionInvalid`.
         """
         request = CandidateRequest(parse_conditions(where), NAME, epochs, parent_id, limit)
-        held_out = await load_held_out(self._project.store, self._alias.id)
-        candidates = await load_candidates(self._project, self._alias, request, held_out)
+        held_out = await load_held_out(self._context.project.store, self._context.alias.id)
+        candidates = await load_candidates(self._context.project, self._context.alias, request, held_out)
         read = ReadDemonstrations(left=candidates.left)
-        template = await self._run(self._load_template)
+        template = await self._context.find_template()
         for view in candidates.found:
-            read.add(await self._run(demonstrate_trajectory, view, basis, template))
+            read.add(await self._context.run(demonstrate_trajectory, view, basis, template))
         return read
 
     async def from_file(self, file: Path, basis: ImitateBasis, *, epochs: int, parent_id: str) -> ReadDemonstrations:
         """Read a file. Raises `DemonstrationsInvalid`, and `TrainerError` if the base has no chat template."""
-        given = await self._run(read_conversations, file)
-        held_out = await load_held_out(self._project.store, self._alias.id)
-        used = await uses.count_uses(self._project.store, NAME, [one.source_id for one in given], parent_id)
-        template = await self._run(self._load_template)
-        if template is None:
-            assert self._why_no_template is not None
-            raise self._why_no_template
+        given = await self._context.run(read_conversations, file)
+        held_out = await load_held_out(self._context.project.store, self._context.alias.id)
+        used = await uses.count_uses(self._context.project.store, NAME, [one.source_id for one in given], parent_id)
+        template = await self._context.require_template()
         read = ReadDemonstrations()
         seen: set[str] = set()
         for one in given:
@@ -135,19 +109,11 @@ class ImitationReader:
                 read.leave(code, one.name)
                 continue
             seen.add(one.source_id)
-            made = await self._run(demonstrate_conversation, one, basis, template)
+            made = await self._context.run(demonstrate_conversation, one, basis, template)
             if made.task in held_out.inputs:
                 read.overlap.append(one.name)
             read.add(made)
         return read
-
-    def _load_template(self) -> ChatTemplate | None:
-        if self._template is None and self._why_no_template is None:
-            try:
-                self._template = ChatTemplate(self._base, self._template_file)
-            except TrainerError as e:
-                self._why_no_template = e
-        return self._template
 
 
 def parse_conditions(where: Sequence[str]) -> list[Condition]:
