@@ -178,6 +178,10 @@ class TrainerSettings(BaseModel):
     others. `rank`: the rank in the group, from −1 to 1. Against a running baseline, `rloo` and `rank` are `mean`."""
     advantage_std: bool = False
     """The same as `advantage = "mean_std"`."""
+    min_spread: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
+    with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
+    functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 

@@ -413,6 +413,8 @@ scores = Table(
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
     Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
+    # Of the recipe without people and code, as `hone calibrate` measures it; null: no model's verdict is in a reward.
+    Column("judge_hash", Text),
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
     Index(None, "alias_id", "recipe_hash", "created_at"),

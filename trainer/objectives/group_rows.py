@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue.training.baselines import Baseline, ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.stats.advantages import AdvantageRule, group_advantages
+from recorder.stats.advantages import ZERO_VARIANCE, AdvantageRule, group_advantages
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from trainer.batch.row_builder import Row
@@ -29,6 +29,7 @@ class UntrainedChoice(StrEnum):
     REWARD_MISSING = "reward_missing"  # the judge gave none
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
     ZERO_VARIANCE = "zero_variance"  # all did equally well
+    TOO_CLOSE = "too_close"  # a judge told them apart by less than `trainer.min_spread`
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
     NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
@@ -88,10 +89,12 @@ def group_rows(
     *,
     rule: AdvantageRule = "mean",
     baselines: Mapping[str, Baseline] | None = None,
+    min_spread: float = 0.0,
 ) -> GroupRows:
     """Decide which parts of a scored group are trained on. `rewards` is trajectory id → reward of its current score.
 
-    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean.
+    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean. `min_spread`: the
+    smallest difference of a group's rewards that is trained on, unless they have baselines.
     """
     left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
     excluded = {one.trajectory_id for one in left}
@@ -100,6 +103,8 @@ def group_rows(
     advantages = _advantages(scored, baselines, rule)
     if advantages is None:
         return GroupRows(group.id, group.project_id, (), scored, {}, left, (), _why_nothing(scored, left, baselines))
+    if baselines is None and _is_too_close(scored.values(), min_spread):
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), UntrainedChoice.TOO_CLOSE)
     rows, skipped, without_rows = [], [], []
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
@@ -122,6 +127,11 @@ def _advantages(
     if baselines is None:
         return group_advantages(rewards, rule)
     return running_advantages(rewards, baselines, rule)
+
+
+def _is_too_close(rewards: Collection[float], min_spread: float) -> bool:
+    """Whether they span less than that; a difference by rounding alone does not count."""
+    return max(rewards) - min(rewards) < min_spread - ZERO_VARIANCE
 
 
 def _why_nothing(

@@ -6,6 +6,7 @@ Refuses: the rules of rows and advantages (`trainer.objectives`), and excluding 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.same_request import counts_in_own_group
@@ -25,6 +26,19 @@ from trainer.step.state.results import PhaseSeconds
 from trainer.step.state.torch_thread import TorchThread
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimedScore:
+    """The score that a group was claimed with. `judge_hash`: of the judge in its rewards, if a model is."""
+
+    parts: Sequence[NewPart] = ()
+    judge_hash: str | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a model's verdict is in the rewards."""
+        return self.judge_hash is not None
+
+
 class GroupReader:
     """Reads groups for a trainer."""
 
@@ -38,8 +52,8 @@ class GroupReader:
         self._fits_alone = fits_alone
         self._torch = torch
 
-    async def load_parts(self, held: Sequence[GroupClaim], seconds: PhaseSeconds) -> dict[str, Sequence[NewPart]]:
-        """Return the parts of the scores that the groups were claimed with, by group.
+    async def load_scores(self, held: Sequence[GroupClaim], seconds: PhaseSeconds) -> dict[str, ClaimedScore]:
+        """Return what a step takes of the scores that the groups were claimed with, by group.
 
         Raises `TrainerError` for a claim without a score.
         """
@@ -50,18 +64,21 @@ class GroupReader:
             of_group[claim.group_id] = claim.score_id
         with seconds.phase("read"):
             found = await scores.get_scores(self._store, of_group.values())
-        return {group_id: found[id_].parts if id_ in found else () for group_id, id_ in of_group.items()}
+        return {
+            group_id: ClaimedScore(found[id_].parts, found[id_].judge_hash) if id_ in found else ClaimedScore()
+            for group_id, id_ in of_group.items()
+        }
 
     async def read(
         self,
-        parts: Mapping[str, Sequence[NewPart]],
+        scored: Mapping[str, ClaimedScore],
         parent: VersionView,
         seconds: PhaseSeconds,
         text: TextCheck | None,
     ) -> list[GroupRows]:
         """Return the rows of the groups, for a step from `parent`. `text`: compares answers with their ids."""
         ancestry = await versions.list_ancestors(self._store, parent.id)
-        ids = list(parts)
+        ids = list(scored)
         in_own = await counts_in_own_group(self._store, ids)
         settings = self._settings
         basis = RowBasis(
@@ -69,13 +86,19 @@ class GroupReader:
         )
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
-            rewards = [part_rewards(parts[view.id]) for view in views]
+            rewards = [part_rewards(scored[view.id].parts) for view in views]
             compared = await baselines.load_baselines(self._store, views)
 
         def all_rows() -> list[GroupRows]:
-            rule = settings.advantage
             return [
-                group_rows(view, given, basis, rule=rule, baselines=compared.get(view.id))
+                group_rows(
+                    view,
+                    given,
+                    basis,
+                    rule=settings.advantage,
+                    baselines=compared.get(view.id),
+                    min_spread=settings.min_spread if scored[view.id].is_judged else 0.0,
+                )
                 for view, given in zip(views, rewards, strict=True)
             ]
 

@@ -126,6 +126,16 @@ async def aliases_back(world: World, version_id: str) -> None:
     await alias_moves.set_live(world.store, world.alias.id, version_id, why="rollback")
 
 
+async def test_a_judges_small_difference_teaches_nothing_and_a_checks_does(world: World) -> None:
+    judged = await world.group("judged", [0.50, 0.52], seed=1, judge="ruler")
+    checked = await world.group("checked", [0.50, 0.52], seed=2)
+    async with await world.trainer(min_spread=0.05) as trainer:
+        report = await trainer.train_once(await world.claim(trainer))
+    assert (report.trained, report.left_out) == (2, {UntrainedChoice.TOO_CLOSE: 2})
+    assert await group_state(world, judged) == (GroupState.LEFT_OUT, UntrainedChoice.TOO_CLOSE)
+    assert await group_state(world, checked) == (GroupState.TRIED, None)
+
+
 async def test_where_nothing_teaches_no_step_begins(world: World) -> None:
     await world.group("g1", [0.3, 0.3])
     async with await world.trainer() as trainer:
