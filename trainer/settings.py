@@ -214,6 +214,10 @@ class TrainerSettings(BaseModel):
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
     """Largest norm of the whole gradient."""
+    grad_clip_recent: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """From the sixth update on, the largest norm is at most this times the median of the last 20 updates' norms before
+    clipping. A version's checkpoint has these norms. A training service (`backend = "tinker"`) tells no norms, and
+    clips at `grad_clip` alone. Default: `grad_clip` alone."""
 
     rank: int = Field(8, ge=1)
     """Rank of the LoRA matrices. The engine's `max_lora_rank` must be as large."""

@@ -253,6 +253,7 @@ _TRAIN: Final = tuple(
         ("clip_fraction", SHARE, _MADE, "share of tokens whose ratio was clipped"),
         ("entropy", "nats", _MADE, "mean entropy of the policy per token"),
         ("grad_norm", "none", _MADE, "norm of the gradient before clipping"),
+        ("grad_norm_limit", "none", _MADE, "the largest norm that was applied, with trainer.grad_clip_recent"),
         ("lr", "none", _MADE, "the learning rate"),
         ("rows", "rows", _MADE, "token rows"),
         ("rows_per_trajectory", "rows", _MADE, "token rows per attempt"),

@@ -59,6 +59,7 @@ class EpochRunner:
         Raises `StepFailed` and `StepInterrupted`; then weights and optimizer state in memory are undefined.
         """
         self._figures.clear()
+        self.optimizer.forget_norms()
         before = self.measure(job.plan.held_out)
         best: _Snapshot | None = None
         epochs = []
@@ -71,6 +72,7 @@ class EpochRunner:
         if best.losses.epoch != len(epochs):
             self.policy.load_state(best.weights)
             self.optimizer.load(best.optimizer)
+        self.optimizer.forget_norms()  # the next step may be on groups
         return FitResult(best.losses.epoch, epochs, before, self._metrics(best.losses, before))
 
     def measure(self, demonstrations: Sequence[Demonstration]) -> float | None:
