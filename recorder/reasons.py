@@ -57,6 +57,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "reward_missing": "The judge gave this trajectory no reward.",
         "zero_variance": "All trajectories of the group have the same reward, so no advantage remains.",
         "too_close": "The judge's rewards of the group differ by less than `trainer.min_spread`, which may be chance.",
+        "judge_by_chance": "The group has two trajectories, and its judge orders pairs no better than chance.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not imitated.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",

@@ -420,6 +420,19 @@ scores = Table(
     Index(None, "alias_id", "recipe_hash", "created_at"),
 )
 
+# How well judges agree with people (`hone calibrate`): the newest measurement of each.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    _project(),
+    Column("judge_hash", Text, nullable=False),  # as scores have it
+    Column("judge", Text, nullable=False),  # its name then
+    Column("agreement", Double, nullable=False),  # the share of pairs that it orders as people do
+    Column("pairs", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "judge_hash"),
+)
+
 score_parts = Table(
     "score_parts",
     metadata,

@@ -160,7 +160,7 @@ class AliasTrainer:
 
     async def _prepare_steps(self) -> None:
         core, settings = self._core, self._settings
-        self._reader = GroupReader(self._store, settings, self._fingerprint, core.fits_alone, self._torch)
+        self._reader = GroupReader(self._project, settings, self._fingerprint, core.fits_alone, self._torch)
         budget = PassBudgetMemory(self._project, self._fingerprint, core, settings)
         copy_gap = notice = None
         if (copied := core.copied) is not None:  # how far it is, before anything is sampled

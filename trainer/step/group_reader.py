@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
+from recorder.queue.judging.calibrations import load_agreements
 from recorder.queue.judging.scores import NewPart, part_rewards
 from recorder.registry import versions
 from recorder.registry.versions import VersionView
-from recorder.store.database import Store
+from recorder.store.database import Project
 from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import GroupView
 from trainer.batch.recorded_text import TextCheck
 from trainer.batch.rows import FitsAlone, RowBasis
 from trainer.errors import TrainerError
@@ -28,25 +30,21 @@ from trainer.step.state.torch_thread import TorchThread
 
 @dataclass(frozen=True, slots=True)
 class ClaimedScore:
-    """The score that a group was claimed with. `judge_hash`: of the judge in its rewards, if a model is."""
+    """The score that a group was claimed with. `judge_hash`: of the judge model in its rewards, if there is one."""
 
     parts: Sequence[NewPart] = ()
     judge_hash: str | None = None
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether a model's verdict is in the rewards."""
-        return self.judge_hash is not None
 
 
 class GroupReader:
     """Reads groups for a trainer."""
 
     def __init__(
-        self, store: Store, settings: TrainerSettings, fingerprint: str, fits_alone: FitsAlone, torch: TorchThread
+        self, project: Project, settings: TrainerSettings, fingerprint: str, fits_alone: FitsAlone, torch: TorchThread
     ) -> None:
         """`fingerprint`: of the base that is trained. `fits_alone`: as in `RowBasis`. Rows are made in the thread."""
-        self._store = store
+        self._project = project
+        self._store = project.store
         self._settings = settings
         self._fingerprint = fingerprint
         self._fits_alone = fits_alone
@@ -87,20 +85,25 @@ class GroupReader:
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
             rewards = [part_rewards(scored[view.id].parts) for view in views]
+            judges = {score.judge_hash for score in scored.values() if score.judge_hash is not None}
+            agreements = await load_agreements(self._project, judges)
             compared = await baselines.load_baselines(self._store, views)
 
+        def rows_of(view: GroupView, given: Mapping[str, float | None]) -> GroupRows:
+            judge = scored[view.id].judge_hash
+            known = agreements.get(judge) if judge is not None else None
+            return group_rows(
+                view,
+                given,
+                basis,
+                rule=settings.advantage,
+                baselines=compared.get(view.id),
+                min_spread=settings.min_spread if judge is not None else 0.0,
+                agreement=known.agreement if known is not None else None,
+            )
+
         def all_rows() -> list[GroupRows]:
-            return [
-                group_rows(
-                    view,
-                    given,
-                    basis,
-                    rule=settings.advantage,
-                    baselines=compared.get(view.id),
-                    min_spread=settings.min_spread if scored[view.id].is_judged else 0.0,
-                )
-                for view, given in zip(views, rewards, strict=True)
-            ]
+            return [rows_of(view, given) for view, given in zip(views, rewards, strict=True)]
 
         with seconds.phase("rows"):
             return await self._torch.run(all_rows)

@@ -238,6 +238,7 @@ _TRAIN: Final = tuple(
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
+        ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
         ("rendered_tokens", "tokens", _MADE, "imitated tokens that are not recorded ids, if it imitates"),
         ("loss", "none", _MADE, "the loss"),

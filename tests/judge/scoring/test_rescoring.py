@@ -188,6 +188,7 @@ def test_the_reasons_that_lie_with_a_score_are_the_judges_and_the_trainers() -> 
         GroupCode.CHECK_UNDECIDED,
         UntrainedChoice.ZERO_VARIANCE,
         UntrainedChoice.TOO_CLOSE,
+        UntrainedChoice.JUDGE_BY_CHANCE,
         UntrainedChoice.REWARD_MISSING,
     }
 

@@ -181,6 +181,32 @@ def test_a_group_with_baselines_is_never_too_close() -> None:
     assert (found.code, found.trained) == (None, {"a", "b"})
 
 
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_pair_weighs_what_its_judge_is_better_than_chance(agreement: float, one: float, other: float) -> None:
+    members, rewards = group(member("a"), member("b")), {"a": one, "b": other}
+    plain, weighed = group_rows(members, rewards, BASIS), group_rows(members, rewards, BASIS, agreement=agreement)
+    weight = max(0.0, 2 * agreement - 1)
+    if plain.code is not None:
+        assert weighed.code == plain.code
+    elif weight == 0:
+        assert (weighed.code, weighed.rows, weighed.advantages) == (UntrainedChoice.JUDGE_BY_CHANCE, (), {})
+    else:
+        assert weighed.advantages == pytest.approx({name: weight * value for name, value in plain.advantages.items()})
+        assert weighed.trained == plain.trained
+    assert (plain.pair_weight, weighed.pair_weight) == (None, weight)
+
+
+def test_only_pairs_that_are_compared_with_each_other_are_weighed() -> None:
+    three = group(member("a"), member("b"), member("c"))
+    rewards: dict[str, float | None] = {"a": 1.0, "b": 0.0, "c": 0.5}
+    assert group_rows(three, rewards, BASIS, agreement=0.5).advantages == {"a": 0.5, "b": -0.5, "c": 0.0}
+    usable = group_rows(three, {**rewards, "c": None}, BASIS, agreement=0.75)  # two have a reward
+    assert (usable.advantages, usable.pair_weight) == ({"a": 0.25, "b": -0.25}, 0.5)
+    known = {name: Baseline(0.75, 0.1, 64, True) for name in "ab"}
+    alone = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5}, BASIS, baselines=known, agreement=0.5)
+    assert alone.advantages == {"a": -0.25, "b": -0.25}
+
+
 def test_a_group_with_one_reward_has_too_few() -> None:
     found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": None}, BASIS)
     assert found.code == UntrainedChoice.TOO_FEW
