@@ -56,6 +56,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "untrained": "It was trained on, and that version was rolled back.",
         "reward_missing": "The judge gave this trajectory no reward.",
         "zero_variance": "All trajectories of the group have the same reward, so no advantage remains.",
+        "too_close": "The judge's rewards of the group differ by less than `trainer.min_spread`, which may be chance.",
+        "judge_by_chance": "The group has two trajectories, and its judge orders pairs no better than chance.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not trained on.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",

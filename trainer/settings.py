@@ -202,6 +202,10 @@ class TrainerSettings(BaseModel):
     others. `rank`: the rank in the group, from −1 to 1. Against a running baseline, `rloo` and `rank` are `mean`."""
     advantage_std: bool = False
     """The same as `advantage = "mean_std"`."""
+    min_spread: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
+    with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
+    functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 
@@ -234,6 +238,10 @@ class TrainerSettings(BaseModel):
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
     """Largest norm of the whole gradient."""
+    grad_clip_recent: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """From the sixth update on, the largest norm is at most this times the median of the last 20 updates' norms before
+    clipping. A version's checkpoint has these norms. A training service (`backend = "tinker"`) tells no norms, and
+    clips at `grad_clip` alone. Default: `grad_clip` alone."""
 
     rank: int = Field(8, ge=1)
     """Rank of the LoRA matrices. The engine's `max_lora_rank` must be as large."""

@@ -30,6 +30,7 @@ from judge.rewards.judge_context import drawn_seed
 from judge.settings import JudgeSettings
 from recorder.errors import NotFound
 from recorder.queue.groups.lookup import find_group
+from recorder.queue.judging.calibrations import JudgeAgreement
 from recorder.store.database import Project
 from recorder.views.trajectories.shapes import GroupView
 from recorder.views.trajectories.transcripts import load_group
@@ -99,7 +100,10 @@ def _more(lost: float, high: float, tolerance: float, pairs: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JudgeResult:
-    """One judge against people. `pairs`: those without a human tie for which it scored both trajectories."""
+    """One judge against people. `pairs`: those without a human tie for which it scored both trajectories.
+
+    `agreements`: what a trainer may know of it, for each judge that it was: the base of each alias is one.
+    """
 
     name: str
     model: str
@@ -109,6 +113,7 @@ class JudgeResult:
     unjudged: Mapping[str, str]  # group → why
     spent: JudgeUsage
     seconds: float  # mean time of a group
+    agreements: Sequence[JudgeAgreement] = ()
 
     @property
     def usd(self) -> float | None:
@@ -169,15 +174,30 @@ async def calibrate(
         spent, there = sum((one.spent for one in judged), JudgeUsage()), [one for one in judged if one.why is None]
         seconds = sum(one.seconds for one in there) / len(there) if there else 0.0
         unjudged = {one.group: one.why for one in judged if one.why is not None}
-        results.append(
-            JudgeResult(
-                name, recipe.model, decided_pairs(array), len(there), judge_figures(array), unjudged, spent, seconds
-            )
-        )
+        known = measure_agreements(name, there, by_group)
+        pairs, figures = decided_pairs(array), judge_figures(array)
+        results.append(JudgeResult(name, recipe.model, pairs, len(there), figures, unjudged, spent, seconds, known))
         candidates.append(JudgeCandidate(name, array, results[-1].usd))
     return CalibrationResult(
         results, choose_judge(candidates, tolerance), tolerance, len(labels), len(groups), list(names)
     )
+
+
+def measure_agreements(name: str, judged: Sequence[JudgedGroup], counts: Mapping[str, Counts]) -> list[JudgeAgreement]:
+    """The pairwise accuracy of a judge by the hash that its scores have. Fewer than `FEWEST_PAIRS` pairs give none.
+
+    `counts`: by group, of those that have labelled pairs.
+    """
+    groups_of: dict[str, list[str]] = {}
+    for one in judged:
+        if one.judge_hash is not None:
+            groups_of.setdefault(one.judge_hash, []).append(one.group)
+    found = []
+    for judge_hash, groups in groups_of.items():
+        own = stack_counts(counts, groups)
+        if (pairs := decided_pairs(own)) >= FEWEST_PAIRS:
+            found.append(JudgeAgreement(judge_hash, name, float(accuracy(own.sum(0))), pairs))
+    return found
 
 
 def _report(tell: Callable[[GroupProgress], None], judge: str, groups: int, judged: JudgedGroup) -> None:

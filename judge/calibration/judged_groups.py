@@ -30,7 +30,7 @@ class JudgedGroup:
     """One group judged by one judge, by trajectory ids; without scores, `why` gives the reason.
 
     `places`: the position of each trajectory in the prompt; empty if they were judged one by one. `lengths`: characters
-    written by the agent.
+    written by the agent. `judge_hash`: as a score of this judge has it; None: no model's verdict is in the rewards.
     """
 
     group: str
@@ -40,6 +40,7 @@ class JudgedGroup:
     why: str | None = None
     spent: JudgeUsage = field(default_factory=JudgeUsage)
     seconds: float = 0.0
+    judge_hash: str | None = None
 
 
 def judge_settings(settings: JudgeSettings, name: str) -> JudgeSettings:
@@ -126,6 +127,7 @@ def _seen(group: GroupView, scored: GroupScore, seconds: float) -> JudgedGroup:
         lengths={member.id: written_characters(member) for member in group.members},
         spent=JudgeUsage(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0),
         seconds=seconds,
+        judge_hash=new.judge_hash,
     )
 
 

@@ -45,9 +45,10 @@ def calibrate(
 
     LABELS is a JSONL file: {"group", "pair": [trajectory, trajectory], "winner": trajectory or null} a line, or
     {"group", "scores": {trajectory: number}}. Without it the labels are the preferences given on the pages. Every judge
-    is asked about every labelled group. No label is in a prompt, and nothing is written. The output has the rank
-    correlation inside groups, the share of pairs ordered as people order them, Cohen's kappa, and how much more often
-    than people the judge prefers the trajectory that it saw first, or the longer one: each with a 95 % bootstrap
+    is asked about every labelled group. No label is in a prompt, and no score is written. With 30 pairs or more, the
+    share of pairs that a judge orders as people do is stored: steps weigh its groups of two by it. The output has the
+    rank correlation inside groups, the share of pairs ordered as people order them, Cohen's kappa, and how much more
+    often than people the judge prefers the trajectory that it saw first, or the longer one: each with a 95 % bootstrap
     interval over groups.
     """
     from judge.calibration import labels as files
@@ -55,6 +56,7 @@ def calibrate(
     from judge.calibration.comparison import calibrate as compare_judges
     from judge.commands.calibration_view import calibration_chart, calibration_json, show, watch_progress
     from recorder.commands.context import draw_into, require_folder, run
+    from recorder.queue.judging.calibrations import record_agreements
     from recorder.views.review.human_labels import list_preferences, list_ratings
 
     if labels is not None and feedback is not None:
@@ -76,7 +78,9 @@ def calibrate(
                 "there are no labels: name a file, give preferences on a group's page, or use --feedback."
             )
         with watch_progress() as tell:
-            return await compare_judges(project, settings, names, given, tolerance, tell)
+            found = await compare_judges(project, settings, names, given, tolerance, tell)
+        await record_agreements(project, [agreement for one in found.judges for agreement in one.agreements])
+        return found
 
     found = run(context, compare)
     if context.json:

@@ -71,6 +71,7 @@ def calibration_json(found: CalibrationResult) -> dict[str, Any]:
                 "spent": asdict(one.spent),
                 "usd_a_group": one.usd,
                 "seconds_a_group": one.seconds,
+                "stored": [asdict(agreement) for agreement in one.agreements],
             }
             for one in found.judges
         ],
@@ -108,6 +109,12 @@ def _summary(found: CalibrationResult) -> Iterator[tuple[str, str]]:
         if one.unjudged:
             group, why = next(iter(one.unjudged.items()))
             yield f"{one.name} could not judge {len(one.unjudged)} groups: {group}: {clean(why)[:_WHY_CHARS]}", "yellow"
+        for known in one.agreements:
+            yield (
+                f"{one.name} orders {100 * known.agreement:.0f} % of {known.pairs:,} pairs as people do. This is "
+                "stored: steps weigh its groups of two by it (docs/learning-signals.md).",
+                "",
+            )
     choice, within = found.choice, f"{100 * found.tolerance:g} points"
     if choice.taken is not None:
         yield (

@@ -15,9 +15,16 @@ from judge.llm.panel import PanelReply
 from judge.llm.prompt import GroupPrompt
 from judge.llm.ruler import GroupRuling
 from judge.rewards.judge_context import JudgeContext, KindResult
-from judge.rewards.kinds import REWARDS, is_one_step
+from judge.rewards.kinds import BY_MODEL, REWARDS, is_one_step
 from judge.rewards.part import RewardPart
-from judge.scoring.reward_parts import RewardParts, clip_to_range, combine_parts, recipe_hash, select_parts
+from judge.scoring.reward_parts import (
+    RewardParts,
+    clip_to_range,
+    combine_parts,
+    judge_hash,
+    recipe_hash,
+    select_parts,
+)
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.queue.groups.readiness import MEASURED, GroupCode, is_one_enough, is_usable
 from recorder.queue.judging.records import JudgePrompt, NewReply, ReplyVerdict
@@ -232,6 +239,7 @@ def _as_score(
     new = NewScore(
         recipe_hash=recipe_hash(context.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
+        judge_hash=judge_hash(context.settings) if _is_judged(made, found) else None,
         parts=[*_reward_rows(combined), *rows],
         judge_model=_judged_by(context.settings, found),
         judge_version=ruling.version if ruling else None,
@@ -265,6 +273,12 @@ def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapp
         for id_, part in found[reward.name].parts.items()
     )
     return not (made.left or by_others or any(_compares(reward) for reward in made.counting))
+
+
+def _is_judged(made: RewardParts, found: Mapping[str, KindResult]) -> bool:
+    """Whether a model's verdict is in the rewards: not only measured, and not replaced by a person's choice."""
+    by_model = (found[reward.name] for reward in made.counting if reward.kind in BY_MODEL)
+    return any(judged.ruling is not None and not judged.chosen for judged in by_model)
 
 
 def _spent(found: Mapping[str, KindResult]) -> JudgeUsage:

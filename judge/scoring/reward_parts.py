@@ -166,3 +166,12 @@ def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
     if code := [one for one in dict.fromkeys(codes) if one]:
         recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def judge_hash(settings: JudgeSettings) -> str:
+    """A hash of what `hone calibrate` measures of a recipe: its parts without people's feedback, with any code.
+
+    Scores with one hash were made by the same judge.
+    """
+    rewards = [reward for reward in settings.in_force() if reward.kind != "feedback"]
+    return recipe_hash(settings.model_copy(update={"rewards": rewards}))

@@ -413,9 +413,24 @@ scores = Table(
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
     Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
+    # Of the recipe without people and code, as `hone calibrate` measures it; null: no model's verdict is in a reward.
+    Column("judge_hash", Text),
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
     Index(None, "alias_id", "recipe_hash", "created_at"),
+)
+
+# How well judges agree with people (`hone calibrate`): the newest measurement of each.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    _project(),
+    Column("judge_hash", Text, nullable=False),  # as scores have it
+    Column("judge", Text, nullable=False),  # its name then
+    Column("agreement", Double, nullable=False),  # the share of pairs that it orders as people do
+    Column("pairs", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "judge_hash"),
 )
 
 score_parts = Table(

@@ -179,7 +179,7 @@ weight = 0.2
 _VARYING: Final = (
     (r"\b([a-z]+)_[0-9a-z]{18}(\d{8})\b", r"\1_\2"),  # the time in an id
     (r"(\"latency_s\": |rewarded, [\d.]+ to [\d.]+, )[\d.e-]+", r"\g<1>0.0"),  # by the clock that goes on
-    (r"(\"recipe_hash\": )\"[0-9a-f]{32}\"", r'\1"…"'),  # the judge's port is in it
+    (r"(\"(?:recipe|judge)_hash\": )\"[0-9a-f]{32}\"", r'\1"…"'),  # the judge's port is in it
 )
 _LONG: Final = 400  # characters of one text, above which the rest is counted only
 

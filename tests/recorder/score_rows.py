@@ -22,5 +22,6 @@ def new_score(recipe_hash: str = "recipe", **values: Any) -> NewScore:
 
 def stored_score(*parts: NewPart, **values: Any) -> StoredScore:
     """A score as it was written."""
-    given = {"id": "score", "group_id": "group", "recipe_hash": "recipe", "absolute": False, "created_at": 0.0}
+    given: dict[str, Any] = {"id": "score", "group_id": "group", "recipe_hash": "recipe"}
+    given |= {"absolute": False, "judge_hash": None, "created_at": 0.0}
     return StoredScore(**NOBODY_ASKED | given | {"parts": parts} | values)

@@ -119,15 +119,16 @@ class World:
         seed: int = 0,
         purpose: Purpose = Purpose.TRAIN,
         turns: int = 2,
+        judge: str | None = None,
     ) -> str:
-        """A whole group, recorded, completed and scored. Returns its id."""
+        """A whole group, recorded, completed and scored, by a `judge` or by code. Returns its id."""
         ids = [await self.run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
         claim = await claims.claim_for_judging(Project(self.store, PROJECT), "judge", 60)
         assert claim is not None
         made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
         each = zip(ids, rewards, strict=True)
         parts = [NewPart(id_, part, reward, weight) for id_, reward in each for part, weight in made_of.items()]
-        await scores.record_score(self.store, claim, new_score("recipe", parts=parts))
+        await scores.record_score(self.store, claim, new_score("recipe", parts=parts, judge_hash=judge))
         return claim.group_id
 
     async def run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:

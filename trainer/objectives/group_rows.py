@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue.training.baselines import Baseline, ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.stats.advantages import AdvantageRule, group_advantages
+from recorder.stats.advantages import ZERO_VARIANCE, AdvantageRule, group_advantages
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from trainer.batch.row_builder import Row
 from trainer.batch.rows import RowBasis, SkippedChoice, trajectory_rows
+from trainer.objectives.pair_weights import pair_weight
 from trainer.objectives.running_baseline import running_advantages
 
 
@@ -29,6 +30,8 @@ class UntrainedChoice(StrEnum):
     REWARD_MISSING = "reward_missing"  # the judge gave none
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
     ZERO_VARIANCE = "zero_variance"  # all did equally well
+    TOO_CLOSE = "too_close"  # a judge told them apart by less than `trainer.min_spread`
+    JUDGE_BY_CHANCE = "judge_by_chance"  # two trajectories, and a judge that orders a pair no better than chance
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
     NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
@@ -57,6 +60,7 @@ class GroupRows:
     code: str | None = None
     single: frozenset[str] = frozenset()  # the members that are one call, not a whole trajectory
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
+    pair_weight: float | None = None  # what multiplies the advantages of a pair whose judge was calibrated
 
     @property
     def trained(self) -> set[str]:
@@ -88,18 +92,29 @@ def group_rows(
     *,
     rule: AdvantageRule = "mean",
     baselines: Mapping[str, Baseline] | None = None,
+    min_spread: float = 0.0,
+    agreement: float | None = None,
 ) -> GroupRows:
     """Decide which parts of a scored group are trained on. `rewards` is trajectory id → reward of its current score.
 
-    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean.
+    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean. `min_spread`: the
+    smallest difference of a group's rewards that is trained on, unless they have baselines. `agreement`: how often the
+    judge in the rewards orders a pair as people do, if it was measured.
     """
     left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
     excluded = {one.trajectory_id for one in left}
     counted = [member for member in group.members if member.id not in excluded]
     scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
     advantages = _advantages(scored, baselines, rule)
+    weight = pair_weight(agreement) if agreement is not None and baselines is None and len(scored) == 2 else None
     if advantages is None:
-        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), _why_nothing(scored, left, baselines))
+        why: UntrainedChoice | None = _why_nothing(scored, left, baselines)
+    else:
+        why = _why_unclear(scored.values(), 0.0 if baselines is not None else min_spread, weight)
+    if advantages is None or why is not None:
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), why, pair_weight=weight)
+    if weight is not None:
+        advantages = {id_: weight * advantage for id_, advantage in advantages.items()}
     rows, skipped, without_rows = [], [], []
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
@@ -113,7 +128,9 @@ def group_rows(
     code = None if rows else _commonest(one.code for one in without_rows)
     left += without_rows
     single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
-    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, single, baselines or {})
+    return GroupRows(
+        group.id, group.project_id, rows, scored, advantages, left, skipped, code, single, baselines or {}, weight
+    )
 
 
 def _advantages(
@@ -122,6 +139,13 @@ def _advantages(
     if baselines is None:
         return group_advantages(rewards, rule)
     return running_advantages(rewards, baselines, rule)
+
+
+def _why_unclear(rewards: Collection[float], min_spread: float, weight: float | None) -> UntrainedChoice | None:
+    """Why a difference of rewards is not one to learn from, if so. One by rounding alone does not exclude a group."""
+    if max(rewards) - min(rewards) < min_spread - ZERO_VARIANCE:
+        return UntrainedChoice.TOO_CLOSE
+    return UntrainedChoice.JUDGE_BY_CHANCE if weight == 0 else None
 
 
 def _why_nothing(

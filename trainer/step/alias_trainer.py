@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -162,7 +161,7 @@ class AliasTrainer:
 
     async def _prepare_steps(self) -> None:
         core, settings = self._core, self._settings
-        self._reader = GroupReader(self._store, settings, self._fingerprint, core.fits_alone, self._torch)
+        self._reader = GroupReader(self._project, settings, self._fingerprint, core.fits_alone, self._torch)
         budget = PassBudgetMemory(self._project, self._fingerprint, core, settings)
         copy_gap = notice = None
         if (copied := core.copied) is not None:  # how far it is, before anything is sampled
@@ -275,18 +274,19 @@ class AliasTrainer:
             return StepReport(None, None, ended)
         refused = await refusals.list_refused_groups(self._store, self._alias.id)
         await refusals.exclude_uncheckable_groups(self._store, refused, parent.id)
-        parts = await self._reader.load_parts(claims, seconds)
+        scored = await self._reader.load_scores(claims, seconds)
+        parts = [part for score in scored.values() for part in score.parts]
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
-        found = await self._reader.read(parts, parent, seconds, text)
+        found = await self._reader.read(scored, parent, seconds, text)
         teaching = await exclude_untrainable(self._store, self._keeper, found, claims)
         groups = [*excluded, *found]
-        unasked = {*unasked, *scores.unasked_trajectories(chain.from_iterable(parts.values()))}
+        unasked = {*unasked, *scores.unasked_trajectories(parts)}
         metrics = summary.reward_metrics(groups, unasked)
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
             reason = "no group can be trained on" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
-        metrics |= summary.part_metrics(teaching, chain.from_iterable(parts.values()))
+        metrics |= summary.part_metrics(teaching, parts)
         metrics["text_contradictions"] = float(len(text.contradictions)) if text is not None else 0.0
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]

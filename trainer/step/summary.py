@@ -37,12 +37,13 @@ class StepReport:
     """The result of `train_once`. No version means that nothing was trained; `reason` then says why.
 
     Metrics of every step: reward_mean and reward_std (of rewards that a judge or code assigned; absent if there are
-    none), groups, groups_trained. Of a step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens
-    sampled by the parent version: the numerical difference of the two), logprob_gap and logprob_gap_max (mean and
-    maximum of |Δlogprob| of the same tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that is
-    accepted; absent if the two were not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef`
-    > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (shared
-    prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
+    none), groups, groups_trained, and pair_weight (mean weight of the groups of two whose judge was calibrated). Of a
+    step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: the
+    numerical difference of the two), logprob_gap and logprob_gap_max (mean and maximum of |Δlogprob| of the same
+    tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that is accepted; absent if the two were
+    not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` > 0), grad_norm, grad_norm_limit
+    (with `grad_clip_recent`), lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
+    (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
     copy_gap (of a quantised copy to the base after the fixed text), text_contradictions (answers whose text is not in
     their ids, for parsers that are not proven) and seconds.PHASE (of each phase before the commit); and over the
     trained trajectories the mean of each part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
@@ -84,12 +85,15 @@ class StepTrainer(Protocol):
 
 
 def reward_metrics(groups: Sequence[GroupRows], unasked: Collection[str] = ()) -> dict[str, float]:
-    """Mean and standard deviation of all rewards that counted, and the number of groups.
+    """Mean and standard deviation of all rewards that counted, the number of groups, and the mean weight of pairs.
 
     Rewards of the trajectories `unasked` are not comparable with other groups: neither figure includes them.
     """
     rewards = [reward for group in groups for id_, reward in group.rewards.items() if id_ not in unasked]
     metrics = {"groups": float(len(groups)), "groups_trained": float(sum(group.code is None for group in groups))}
+    weighed = [group.pair_weight for group in groups if group.pair_weight is not None]
+    if weighed:
+        metrics["pair_weight"] = statistics.fmean(weighed)
     if rewards:
         metrics |= {"reward_mean": statistics.fmean(rewards), "reward_std": statistics.pstdev(rewards)}
     return metrics

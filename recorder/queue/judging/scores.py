@@ -87,6 +87,7 @@ class NewScore(ScoreRow):
     """A score of a group, to be written."""
 
     absolute: bool = False  # the rewards can be compared with other groups: no ranking changed them
+    judge_hash: str | None = None  # of the judge whose verdicts are in the rewards; None: no model's are
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # the prompt of the reply, if the request was sent just now
     prompts: Sequence[JudgePrompt] = ()  # the prompts of several requests; `prompt` is None then
@@ -101,6 +102,7 @@ class StoredScore(ScoreRow):
     id: str
     group_id: str
     absolute: bool
+    judge_hash: str | None
     created_at: float
     parts: Sequence[NewPart]
 
@@ -180,8 +182,9 @@ async def _insert(
 ) -> str:
     score_id = new_id("score")
     row = {name: _storable(value) for name, value in score.row_fields().items() if name != "replies"}
-    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id, "absolute": score.absolute}
-    await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
+    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
+    of_rewards = {"absolute": score.absolute, "judge_hash": score.judge_hash}
+    await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **of_rewards, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
         await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])

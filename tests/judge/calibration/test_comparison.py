@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from judge.calibration.comparison import CalibrationResult, calibrate
-from judge.calibration.labels import PeopleComparison
+from judge.calibration.comparison import CalibrationResult, calibrate, measure_agreements
+from judge.calibration.judged_groups import JudgedGroup
+from judge.calibration.labels import PeopleComparison, count_pairs, labelled_pairs
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage, LabelsInvalid
 from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.llm.ruler import Ask
+from judge.scoring.reward_parts import judge_hash
 from judge.settings import JudgeSettings
 from recorder.queue import feedback
 from recorder.queue.judging import scores
+from recorder.queue.judging.calibrations import JudgeAgreement
 from recorder.store.database import Project, Store
 from recorder.views.review.human_labels import PreferenceLabel, list_preferences, list_ratings
 from tests.judge.judge_server import by_worth, documents, entries
@@ -80,6 +83,30 @@ async def test_the_cheapest_that_agrees_with_people_is_taken(store: Store, group
     assert by_name["cheap"].figures["length_bias"].value == 0
     assert by_name["cheap"].pairs == 3 * GROUPS
     assert by_name["cheap"].usd == pytest.approx(0.001)
+
+
+async def test_a_judge_is_measured_under_the_name_that_its_scores_have(
+    store: Store, groups: dict[str, list[str]]
+) -> None:
+    half = asking(lambda document: round(by_worth(document)), 0.0)  # it cannot tell 0.5 from 0.2
+    (found,) = (await held(store, labels(groups), half=half)).judges
+    (one,) = found.agreements
+    assert (one.judge, one.agreement, one.pairs) == ("half", found.figures["accuracy"].value, 3 * GROUPS)
+    assert 0.5 < one.agreement < 1
+    recipe = {"half": {"rubric": "- by half", "rewards": [{"kind": "ruler"}, {"kind": "feedback", "name": "liked"}]}}
+    with_feedback = settings(recipes=recipe).by_recipe("half")
+    assert one.judge_hash == judge_hash(with_feedback)  # people's part of a recipe is not measured
+    assert one.judge_hash != judge_hash(settings())
+
+
+async def test_few_pairs_and_code_alone_are_no_measurement(store: Store, groups: dict[str, list[str]]) -> None:
+    one = [PeopleComparison(name, {"0": 0.0, "2": 1.0}) for name in groups]
+    (few,) = (await held(store, one, few=asking(by_worth, 0.0))).judges
+    assert few.agreements == []
+    by_group = count_pairs(labelled_pairs("g", {str(n): n for n in range(9)}, {str(n): n for n in range(9)}))
+    assert measure_agreements("code", [JudgedGroup("g")], by_group) == []  # no model's verdict is in its rewards
+    (known,) = measure_agreements("judge", [JudgedGroup("g", judge_hash="a"), JudgedGroup("h")], by_group)
+    assert known == JudgeAgreement("a", "judge", 1.0, 36)
 
 
 async def test_a_judge_that_loves_the_first_place_is_seen(store: Store, groups: dict[str, list[str]]) -> None:

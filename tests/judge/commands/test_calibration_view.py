@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ from judge.errors import JudgeUsage, LabelsInvalid
 from judge.settings import JudgeSettings
 from proxy.settings.hone import HoneSettings
 from recorder.queue import feedback
+from recorder.queue.judging.calibrations import load_agreements
 from recorder.settings import RecorderSettings
 from recorder.stats.means import Interval
 from recorder.store.database import Project, Store
@@ -62,6 +64,24 @@ async def test_a_file_of_labels_is_held_against_a_judge(
     assert (told["groups"], told["taken"], told["more_pairs"]) == (2, None, 28)
     assert told["judges"][0]["figures"]["accuracy"]["value"] == 0.5
     assert ElementTree.fromstring(picture.read_text("utf-8")).tag.endswith("svg")
+
+
+@slow
+async def test_what_it_measured_is_stored_for_steps(
+    store: Store, recorded: Recorded, calibrate: Any, tmp_path: Path
+) -> None:
+    names = [f"g{number}" for number in range(10)]  # 30 pairs
+    for name in names:
+        await recorded.group(name, ["worth 0.2", "worth 0.5", "worth 0.9"])
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(f'{{"group": "{name}", "scores": {{"0": 0, "1": 1, "2": 2}}}}\n' for name in names))
+    result = await calibrate(str(path), as_json=True)
+    assert result.exit_code == 0, result.output
+    (stored,) = json.loads(result.stdout)["judges"][0]["stored"]
+    assert (stored["judge"], stored["agreement"], stored["pairs"]) == ("default", 1.0, 30)
+    found = await load_agreements(Project(store, PROJECT), [stored["judge_hash"]])
+    assert asdict(found[stored["judge_hash"]]) == stored
+    assert "default orders 100 % of 30 pairs as people do" in " ".join((await calibrate(str(path))).stdout.split())
 
 
 @slow

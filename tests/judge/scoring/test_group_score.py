@@ -105,6 +105,20 @@ async def test_a_single_trajectory_to_train_on_is_never_scored(store: Store, rec
     assert caught.value.code == "too_few"
 
 
+async def test_a_score_says_which_judge_is_in_the_rewards(store: Store, recorded: Recorded, judging: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2 right", "worth 0.9"])
+    checked = [{"kind": "ruler", "weight": 0}, function("right")]  # the ranking is only measured
+    for given, by_model in ((None, True), ([{"kind": "ruler"}, HELPFUL], True), (checked, False)):
+        scored = await judged(store, judging, group_id, **({} if given is None else {"rewards": given}))
+        assert (scored.new.judge_hash is not None) == by_model
+    plain = await judged(store, judging, group_id)
+    beside = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, HELPFUL])
+    assert plain.new.judge_hash == beside.new.judge_hash  # people's feedback is no judge's
+    assert plain.new.recipe_hash != beside.new.recipe_hash
+    other = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, function("right")])
+    assert other.new.judge_hash != plain.new.judge_hash
+
+
 # a running baseline: one member is enough, where something says what it is worth by itself
 
 

@@ -187,6 +187,8 @@ def test_the_reasons_that_lie_with_a_score_are_the_judges_and_the_trainers() -> 
         NEEDS_TWO,
         GroupCode.CHECK_UNDECIDED,
         UntrainedChoice.ZERO_VARIANCE,
+        UntrainedChoice.TOO_CLOSE,
+        UntrainedChoice.JUDGE_BY_CHANCE,
         UntrainedChoice.REWARD_MISSING,
     }
 

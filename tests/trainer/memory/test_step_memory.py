@@ -86,6 +86,11 @@ def test_checkpointing_holds_less_and_computes_more() -> None:
     assert recomputed.flops > kept.flops
 
 
+def test_clipping_by_recent_norms_holds_nothing_more() -> None:
+    by_recent = SETTINGS.model_copy(update={"grad_clip_recent": 2.0})
+    assert measure_step(small(4), by_recent, 512) == measure_step(small(4), SETTINGS, 512)
+
+
 def test_a_divergence_to_the_base_adds_a_forward_pass() -> None:
     plain = measure_step(small(4), SETTINGS, 2048)
     measured = measure_step(small(4), SETTINGS.model_copy(update={"kl_coef": 0.1}), 2048)

@@ -150,6 +150,63 @@ def test_a_group_in_which_all_did_equally_well_teaches_nothing() -> None:
     assert found.rewards == {"a": 0.5, "b": 0.5 + 1e-7}  # for the mean reward all the same
 
 
+@pytest.mark.parametrize(
+    ("rewards", "least", "expected"),
+    [
+        ((0.4, 0.42), 0.05, UntrainedChoice.TOO_CLOSE),
+        ((0.4, 0.45), 0.05, None),  # 0.45 - 0.4 is below 0.05 by rounding
+        ((0.4, 0.42), 0.0, None),
+        ((0.4, 0.4), 0.05, UntrainedChoice.ZERO_VARIANCE),
+        ((0.4, None), 0.05, UntrainedChoice.TOO_FEW),
+    ],
+)
+def test_a_group_whose_rewards_span_too_little_teaches_nothing(
+    rewards: tuple[float | None, ...], least: float, expected: str | None
+) -> None:
+    named = dict(zip("ab", rewards, strict=True))
+    found = group_rows(group(member("a"), member("b")), named, BASIS, min_spread=least)
+    assert (found.code, bool(found.rows)) == (expected, expected is None)
+
+
+def test_only_usable_members_span_a_group() -> None:
+    errored = member("c", state=TrajectoryState.ERRORED)
+    found = group_rows(group(member("a"), member("b"), errored), {"a": 0.4, "b": 0.41, "c": 1.0}, BASIS, min_spread=0.1)
+    assert found.code == UntrainedChoice.TOO_CLOSE
+    assert found.rewards == {"a": 0.4, "b": 0.41}  # for the mean reward all the same
+
+
+def test_a_group_with_baselines_is_never_too_close() -> None:
+    known = {name: Baseline(0.75, 0.1, 64, True) for name in "ab"}
+    found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5}, BASIS, baselines=known, min_spread=0.1)
+    assert (found.code, found.trained) == (None, {"a", "b"})
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_pair_weighs_what_its_judge_is_better_than_chance(agreement: float, one: float, other: float) -> None:
+    members, rewards = group(member("a"), member("b")), {"a": one, "b": other}
+    plain, weighed = group_rows(members, rewards, BASIS), group_rows(members, rewards, BASIS, agreement=agreement)
+    weight = max(0.0, 2 * agreement - 1)
+    if plain.code is not None:
+        assert weighed.code == plain.code
+    elif weight == 0:
+        assert (weighed.code, weighed.rows, weighed.advantages) == (UntrainedChoice.JUDGE_BY_CHANCE, (), {})
+    else:
+        assert weighed.advantages == pytest.approx({name: weight * value for name, value in plain.advantages.items()})
+        assert weighed.trained == plain.trained
+    assert (plain.pair_weight, weighed.pair_weight) == (None, weight)
+
+
+def test_only_pairs_that_are_compared_with_each_other_are_weighed() -> None:
+    three = group(member("a"), member("b"), member("c"))
+    rewards: dict[str, float | None] = {"a": 1.0, "b": 0.0, "c": 0.5}
+    assert group_rows(three, rewards, BASIS, agreement=0.5).advantages == {"a": 0.5, "b": -0.5, "c": 0.0}
+    usable = group_rows(three, {**rewards, "c": None}, BASIS, agreement=0.75)  # two have a reward
+    assert (usable.advantages, usable.pair_weight) == ({"a": 0.25, "b": -0.25}, 0.5)
+    known = {name: Baseline(0.75, 0.1, 64, True) for name in "ab"}
+    alone = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5}, BASIS, baselines=known, agreement=0.5)
+    assert alone.advantages == {"a": -0.25, "b": -0.25}
+
+
 def test_a_group_with_one_reward_has_too_few() -> None:
     found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": None}, BASIS)
     assert found.code == UntrainedChoice.TOO_FEW

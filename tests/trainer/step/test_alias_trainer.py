@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue.claims import GroupClaim
+from recorder.queue.judging.calibrations import JudgeAgreement, record_agreements
 from recorder.queue.training import steps
 from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
@@ -124,6 +125,27 @@ async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> N
 
 async def aliases_back(world: World, version_id: str) -> None:
     await alias_moves.set_live(world.store, world.alias.id, version_id, why="rollback")
+
+
+async def test_a_judges_small_difference_teaches_nothing_and_a_checks_does(world: World) -> None:
+    judged = await world.group("judged", [0.50, 0.52], seed=1, judge="ruler")
+    checked = await world.group("checked", [0.50, 0.52], seed=2)
+    async with await world.trainer(min_spread=0.05) as trainer:
+        report = await trainer.train_once(await world.claim(trainer))
+    assert (report.trained, report.left_out) == (2, {UntrainedChoice.TOO_CLOSE: 2})
+    assert await group_state(world, judged) == (GroupState.LEFT_OUT, UntrainedChoice.TOO_CLOSE)
+    assert await group_state(world, checked) == (GroupState.TRIED, None)
+
+
+async def test_pairs_of_a_calibrated_judge_weigh_what_it_is_better_than_chance(world: World) -> None:
+    for seed, judge in enumerate(("good", "chance", "unknown", None)):
+        await world.group(str(judge), [1.0, 0.0], seed=seed, judge=judge)
+    measured = [JudgeAgreement("good", "default", 0.75, 40), JudgeAgreement("chance", "brief", 0.5, 40)]
+    await record_agreements(Project(world.store, PROJECT), measured)
+    async with await world.trainer() as trainer:
+        report = await trainer.train_once(await world.claim(trainer))
+    assert (report.trained, report.left_out) == (6, {UntrainedChoice.JUDGE_BY_CHANCE: 2})
+    assert report.metrics["pair_weight"] == pytest.approx((0.5 + 0.0) / 2)
 
 
 async def test_where_nothing_teaches_no_step_begins(world: World) -> None:

@@ -79,6 +79,23 @@ def test_an_epoch_that_gets_worse_is_not_kept_and_neither_are_its_moments(tiny_p
     assert result.metrics["held_out_loss"] == held_out[0]
 
 
+def test_a_fit_neither_takes_nor_leaves_norms(tiny_policy: Callable[..., Any]) -> None:
+    """Its gradients are of another size than those of a step on groups."""
+    policy = tiny_policy()
+    settings = SETTINGS.model_copy(update={"grad_clip_recent": 2.0})
+    plan = FitPlan([random_demonstration(n) for n in range(4)], [])
+    job = FitJob(plan, ImitateFit(), settings.sft.model_copy(update={"epochs": 1}))
+    made = []
+    for norms in ([], [1e-9] * 20):
+        policy.load_state(None)
+        optimizer = Optimizer(policy.parameters, settings)
+        optimizer.load({**optimizer.state(), "norms": norms})
+        EpochRunner(policy, optimizer, settings, 512, lambda: False).run(job)
+        assert optimizer.state()["norms"] == []
+        made.append(policy.state())
+    assert all(torch.equal(made[0][name], tensor) for name, tensor in made[1].items())
+
+
 def test_the_loss_of_what_is_trained_on_falls_and_the_last_epoch_counts_where_nothing_is_held_out(
     tiny_policy: Callable[..., Any],
 ) -> None:

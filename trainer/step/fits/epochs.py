@@ -56,6 +56,7 @@ class EpochRunner:
         Raises `StepFailed` and `StepInterrupted`; then weights and optimizer state in memory are undefined.
         """
         self._figures.clear()
+        self.optimizer.forget_norms()
         reference = self.measure_reference(job)
         before = self.measure(job, job.plan.held_out, reference)
         best: _Snapshot | None = None
@@ -69,6 +70,7 @@ class EpochRunner:
         if best.figures.epoch != len(epochs):
             self.policy.load_state(best.weights)
             self.optimizer.load(best.optimizer)
+        self.optimizer.forget_norms()  # the next step may be on groups
         return FitResult(best.figures.epoch, epochs, before, self._metrics(best.figures, before))
 
     def measure_reference(self, job: FitJob[D]) -> RowSums:
