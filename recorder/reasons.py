@@ -57,6 +57,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "reward_missing": "The judge gave this trajectory no reward.",
         "zero_variance": "All trajectories of the group have the same reward, so no advantage remains.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
+        "drift_set": "It is in its alias's drift set (`trainer.drift_trajectories`), on which versions are compared.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not imitated.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",
         "duplicate": "The same row stands earlier in the file.",

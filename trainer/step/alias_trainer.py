@@ -20,7 +20,7 @@ from recorder.queue import leases
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
 from recorder.queue.leases import holder_name
-from recorder.queue.training import refusals, steps
+from recorder.queue.training import drift_set, refusals, steps
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -267,6 +267,7 @@ class AliasTrainer:
     ) -> StepReport:
         """Train a step on the claims. `excluded`: the step's groups that were excluded when it began before."""
         seconds = PhaseSeconds()
+        await self._draw_drift_set()
         parent = await self._live()
         steps_done = await steps.count_schedule_steps(self._store, self._alias.id, campaign_id)
         if (ended := self._settings.explain_ended_schedule(steps_done)) is not None:
@@ -330,6 +331,7 @@ class AliasTrainer:
 
     async def _fit(self, source: DemonstrationSource) -> FitReport:
         seconds, sft = PhaseSeconds(), self._settings.sft
+        await self._draw_drift_set()
         parent = await self._live()
         with seconds.phase("read"):
             basis = await self._imitate_basis()
@@ -352,6 +354,12 @@ class AliasTrainer:
         assert result is not None  # the step was one of a fit
         before = result.held_out_loss_before
         return FitReport(read, made[1], None, result.epochs, result.best, before, notice)
+
+    async def _draw_drift_set(self) -> None:
+        """Draw what the alias's drift set lacks, before anything that it might hold is trained on."""
+        size, lease = self._settings.drift_trajectories, self._keeper.lease
+        if size > 0:
+            await drift_set.draw_members(self._project, self._alias.id, self._fingerprint, size, lease)
 
     def _taken_over(self) -> AliasBusy:
         return AliasBusy(
