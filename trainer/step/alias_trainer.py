@@ -20,7 +20,7 @@ from recorder.queue import leases
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
 from recorder.queue.leases import holder_name
-from recorder.queue.training import drift_set, refusals, steps
+from recorder.queue.training import refusals, steps
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -38,6 +38,7 @@ from trainer.ranks.launch import Launcher, rank_count
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.backends import check_backend, open_core
+from trainer.step.drift.set_reader import DriftReader
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.gpu_share import GpuShare
 from trainer.step.group_reader import GroupReader
@@ -89,6 +90,7 @@ class AliasTrainer:
         self._reader: GroupReader
         self._imitation: ImitationReader
         self._runner: StepRunner
+        self._drift: DriftReader
         self._trial: AdapterTrial | None = None
         self._target_note: str | None = None
         self._row_notice: str | None = None  # for the next report, of the last row that did not fit alone
@@ -140,6 +142,7 @@ class AliasTrainer:
         self._imitation = ImitationReader(self._project, self._alias, base, template, run)
         await self._prepare_steps()
         fingerprint = self._fingerprint
+        self._drift = DriftReader(self._project, self._alias.id, fingerprint, settings)
         self._trial = AdapterTrial(self._project, self._alias, fingerprint, self._core, self._folders, self._torch)
         await self._trial.start()
 
@@ -267,7 +270,7 @@ class AliasTrainer:
     ) -> StepReport:
         """Train a step on the claims. `excluded`: the step's groups that were excluded when it began before."""
         seconds = PhaseSeconds()
-        await self._draw_drift_set()
+        await self._drift.draw(self._keeper.lease)
         parent = await self._live()
         steps_done = await steps.count_schedule_steps(self._store, self._alias.id, campaign_id)
         if (ended := self._settings.explain_ended_schedule(steps_done)) is not None:
@@ -292,6 +295,7 @@ class AliasTrainer:
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
         attempt.demonstrations = await self._join_demonstrations(attempt)
+        await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
         except RowTooLong as e:
@@ -324,6 +328,12 @@ class AliasTrainer:
         attempt.metrics |= imitation_metrics(read)
         return read.found
 
+    async def _load_drift(self, attempt: RunningStep) -> None:
+        """Read what the step's result is compared with."""
+        with attempt.seconds.phase("read"):
+            attempt.drift = await self._drift.load(attempt.parent)
+        attempt.metrics |= attempt.drift.size if attempt.drift is not None else {}
+
     async def _imitate_basis(self) -> ImitateBasis:
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
         room = self._settings.token_budget
@@ -331,7 +341,7 @@ class AliasTrainer:
 
     async def _fit(self, source: DemonstrationSource) -> FitReport:
         seconds, sft = PhaseSeconds(), self._settings.sft
-        await self._draw_drift_set()
+        await self._drift.draw(self._keeper.lease)
         parent = await self._live()
         with seconds.phase("read"):
             basis = await self._imitate_basis()
@@ -342,6 +352,7 @@ class AliasTrainer:
                 read, None, "no demonstration can be imitated" + (f": {dict(read.left)}" * bool(read.left))
             )
         attempt = RunningStep(parent, (), (), imitation_metrics(read), seconds, sft.lr, fit=FitJob(plan, sft))
+        await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, None)
         except RowTooLong as e:
@@ -354,12 +365,6 @@ class AliasTrainer:
         assert result is not None  # the step was one of a fit
         before = result.held_out_loss_before
         return FitReport(read, made[1], None, result.epochs, result.best, before, notice)
-
-    async def _draw_drift_set(self) -> None:
-        """Draw what the alias's drift set lacks, before anything that it might hold is trained on."""
-        size, lease = self._settings.drift_trajectories, self._keeper.lease
-        if size > 0:
-            await drift_set.draw_members(self._project, self._alias.id, self._fingerprint, size, lease)
 
     def _taken_over(self) -> AliasBusy:
         return AliasBusy(

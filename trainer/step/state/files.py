@@ -64,13 +64,23 @@ class VersionFiles:
         if start.path is None:
             self._policy.load_state(None)
             return True
-        self._policy.load_state(adapters.read_adapter(start.path, start.manifest_sha256, self._layout))
-        self._require_scale(start.path)
+        self._policy.load_state(self.read_state(start))
         folder = self._folders.checkpoints / start.path.name
         known = folder.exists()
         if known:
             checkpoint.load_checkpoint(folder, self._optimizer)
         return known
+
+    def read_state(self, version: StartVersion) -> dict[str, Tensor]:
+        """Return the weights of a version that has files.
+
+        Raises `AdapterInvalid` if they are damaged, or of another shape or scale.
+        """
+        assert version.path is not None
+        state = adapters.read_adapter(version.path, version.manifest_sha256, self._layout)
+        self._policy.require_shapes(state)
+        self._require_scale(version.path)
+        return state
 
     def write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         """Write the weights and the optimizer state in memory. Raises `AdapterInvalid`, `VersionNotWritten`."""

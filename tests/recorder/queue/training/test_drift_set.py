@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,11 +36,10 @@ async def hold(rows: Rows, alias: AliasView) -> Lease:
     return lease
 
 
-async def record(rows: Rows, alias: AliasView, *, fingerprint: str = BASE, **values: object) -> str:
+async def record(rows: Rows, alias: AliasView, *, fingerprint: str = BASE, **values: Any) -> str:
     """A completed trajectory with one answer."""
-    id_ = await rows.trajectory(
-        **{"answered": False, "alias_id": alias.id, "state": "completed", "ended_at": now(), **values}
-    )
+    given = {"alias_id": alias.id, "state": "completed", "ended_at": now(), **values}
+    id_ = await rows.trajectory(answered=False, **given)
     await rows.call(id_, base_fingerprint=fingerprint)
     return id_
 
