@@ -59,6 +59,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "too_close": "The judge's rewards of the group differ by less than `trainer.min_spread`, which may be chance.",
         "judge_by_chance": "The group has two trajectories, and its judge orders pairs no better than chance.",
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
+        "drift_set": "It is in its alias's drift set (`trainer.drift_trajectories`), on which versions are compared.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not trained on.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",
         "duplicate": "The same row stands earlier in the file.",

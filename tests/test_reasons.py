@@ -11,6 +11,7 @@ from judge.scoring.group_score import NEEDS_TWO
 from recorder.errors import FailureKind
 from recorder.messages.trainability import Exclusion
 from recorder.queue.groups.readiness import GroupCode
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.reasons import REASONS, explain_reason
 from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
@@ -46,6 +47,7 @@ def test_every_code_has_a_sentence() -> None:
         NEEDS_TWO,
         ROW_TOO_LONG,
         IN_OWN_GROUP,
+        DRIFT_SET,
         *raised_codes(),
     }
     assert "judge_down" in codes

@@ -196,6 +196,13 @@ class TrainerSettings(BaseModel):
     """constant: the length in tokens that each trajectory counts as."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base. 0 also saves the base's forward pass."""
+    drift_trajectories: int = Field(0, ge=0, le=512)
+    """How many recorded trajectories form the drift set of an alias: they are never trained on, and each version is
+    compared on them with the base and with earlier versions (docs/drift.md). It is drawn once four times as many tasks
+    wait. 0: none is drawn, and nothing is compared."""
+    drift_tokens: int = Field(2048, ge=2)
+    """Most tokens of a trajectory of the drift set that are computed, its prompts included; never more than
+    `token_budget`."""
     advantage: Literal["mean", "mean_std", "rloo", "rank"] = "mean"
     """How rewards of one task become advantages. `mean`: the reward minus the group's mean. `mean_std`: that, divided
     by their standard deviation, which favours very easy and very hard tasks. `rloo`: the reward minus the mean of the

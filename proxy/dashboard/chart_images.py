@@ -80,6 +80,14 @@ _OF_STEPS: Final[Mapping[str, tuple[str, Callable[[StepSummary], float | None]]]
 }
 
 
+_DRIFT: Final = (
+    ("kl_base", "from the base"),
+    ("kl_parent", "from the parent"),
+    ("kl_day", "from the version of a day ago"),
+    ("kl_week", "from the version of a week ago"),
+)
+
+
 def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
     """A chart of each metric, and one of the seconds by phase, by name; oldest step first."""
     oldest_first = list(reversed(steps))
@@ -88,6 +96,11 @@ def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
         name: Chart(title, places, (Series(title, tuple(value(step) for step in oldest_first)),))
         for name, (title, value) in _OF_STEPS.items()
     }
+    drawn["drift"] = Chart(
+        "Drift: KL on the drift set, in nats",
+        places,
+        tuple(Series(title, tuple(step.drift.get(name) for step in oldest_first)) for name, title in _DRIFT),
+    )
     phases = list(dict.fromkeys(phase for step in oldest_first for phase in step.seconds))
     spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in oldest_first)) for phase in phases)
     return drawn | {"seconds": Chart("Seconds by phase", places, spent, bars=True)}

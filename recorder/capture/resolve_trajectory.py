@@ -232,6 +232,7 @@ def _row(newcomer: NewTrajectory, group: GroupCandidate | None, version_id: str 
         None,  # ended_at
         wanted.session,
         wanted.made_by,
+        None,  # drift_set_at
     )
 
 

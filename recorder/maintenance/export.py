@@ -105,6 +105,8 @@ def _why_not(trajectory: TrajectoryView, include: Collection[str]) -> str | None
         return "not for training (purpose none)"
     if trajectory.state is not TrajectoryState.COMPLETED:
         return f"not completed ({trajectory.state.value})"
+    if trajectory.drift_set_at is not None:
+        return "in a drift set, which is never trained on"
     if trajectory.selection:
         return f"choices of one call ({trajectory.selection})"
     return None if trajectory.main_path else "without an answer"

@@ -248,6 +248,8 @@ trajectories = Table(
     Column("ended_at", Double),
     Column("session", Text),  # a client's name for the conversation; several trajectories may share it
     Column("made_by", Text, nullable=False, default="", server_default=""),  # key family; "": any key may use it
+    # Since when it is in its alias's drift set (`queue.training.drift_set`): it is never trained on.
+    Column("drift_set_at", Double),
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
@@ -258,6 +260,7 @@ trajectories = Table(
     Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
     _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
     _some("ix_trajectories_newest_of_session", "session IS NOT NULL", "project_id", "session", "id"),
+    _some("ix_trajectories_drift_set", "drift_set_at IS NOT NULL", "alias_id", "id"),
 )
 
 calls = Table(

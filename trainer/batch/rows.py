@@ -13,6 +13,7 @@ import numpy as np
 
 from recorder.messages.media import has_media
 from recorder.messages.trainability import MIN_TEMPERATURE, Exclusion
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.registry.versions import version_age
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
@@ -80,8 +81,10 @@ def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basi
     )
 
 
-def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
-    """Checks that the recorder has made already: a hit here means a wrong flag, and nothing is trained."""
+def _of_call(trajectory: TrajectoryView, call: CallView) -> str | None:
+    """Checks that the recorder has made already, so that a hit means a wrong flag; and the alias's drift set."""
+    if trajectory.drift_set_at is not None:
+        return DRIFT_SET
     if trajectory.purpose is not Purpose.TRAIN:
         return Exclusion.PURPOSE
     if trajectory.selection is not None:

@@ -20,6 +20,7 @@ from recorder.messages.calls import Message
 from recorder.messages.media import has_media
 from recorder.messages.plain_text import message_text, tool_calls
 from recorder.messages.trainability import TRAINED_FINISHES, Exclusion, contradicts_usage
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose, TrajectoryState
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
 from trainer.batch.recorded_text import TextCheck
@@ -109,6 +110,8 @@ def why_no_candidate(trajectory: TrajectoryView) -> str | None:
         return Exclusion.PURPOSE
     if trajectory.selection is not None or trajectory.origin is Origin.SHADOW:
         return Exclusion.NOT_SELECTED
+    if trajectory.drift_set_at is not None:
+        return DRIFT_SET
     if trajectory.scenario is not None and trajectory.scenario.split != "train":
         return ImitationExclusion.HELD_OUT_SCENARIO
     return None

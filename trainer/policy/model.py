@@ -98,6 +98,11 @@ class Policy:
         return bool(getattr(self._causal, "_supports_sdpa", False))
 
     @property
+    def adapts_head(self) -> bool:
+        """Whether the output head has a LoRA."""
+        return isinstance(self._causal.get_output_embeddings(), BaseTunerLayer)
+
+    @property
     def has_divisible_mlps(self) -> bool:
         """Whether every layer has an MLP that may run in tiles."""
         return self._mlps.in_every_layer
@@ -123,13 +128,17 @@ class Policy:
         Raises `AdapterInvalid` if names or shapes differ from this base and these settings.
         """
         state = self._initial if state is None else state
+        self.require_shapes(state)
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(state[name])
+
+    def require_shapes(self, state: Mapping[str, Tensor]) -> None:
+        """Raise `AdapterInvalid` if an adapter's names or shapes differ from this base and these settings."""
         expected = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
         found = {name: tuple(tensor.shape) for name, tensor in state.items()}
         if found != expected:
             raise AdapterInvalid(_difference(expected, found))
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(state[name])
 
     def hidden(self, one: Pack) -> Tensor:
         """Return the last hidden states of a pack's tokens, shape (tokens, hidden), the base's dtype."""

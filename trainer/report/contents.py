@@ -46,7 +46,10 @@ _PARTS: Final = "part."
 _FIGURES: Final = (
     "perfect", "zero_variance", "judge_agreement", "length", "turns", "tool_calls", "repetition", "seconds",
 )  # fmt: skip
-_TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
+_TRAINERS: Final = (
+    "entropy", "kl_engine", "kl_base", "clip_fraction", "drift.kl_base", "drift.kl_parent", "drift.kl_day",
+    "drift.kl_week", "drift.entropy",
+)  # fmt: skip
 
 
 def validation_point(event: StepDone | Validation, kind: CampaignMeasure) -> MeasuredPoint:

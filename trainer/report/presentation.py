@@ -157,6 +157,11 @@ _TITLES: Final = {
     "kl_engine": "KL, engine to trainer",
     "kl_base": "KL, base to trainer",
     "clip_fraction": "Clipped tokens",
+    "drift.kl_base": "Drift from the base (KL)",
+    "drift.kl_parent": "Drift from the parent (KL)",
+    "drift.kl_day": "Drift from a day ago (KL)",
+    "drift.kl_week": "Drift from a week ago (KL)",
+    "drift.entropy": "Entropy on the drift set",
 }
 MOST_HEALTH: Final = 16  # charts at most: a recipe may have any number of parts
 

@@ -36,6 +36,7 @@ from trainer.ranks.launch import Launcher, rank_count
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.backends import check_backend, open_core
+from trainer.step.drift.set_reader import DriftReader
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
@@ -89,6 +90,7 @@ class AliasTrainer:
         self._reader: GroupReader
         self._context: RowContext
         self._runner: StepRunner
+        self._drift: DriftReader
         self._trial: AdapterTrial | None = None
         self._target_note: str | None = None
         self._row_notice: str | None = None  # for the next report, of the last row that did not fit alone
@@ -140,6 +142,7 @@ class AliasTrainer:
         self._context = RowContext(self._project, self._alias, base, template, run)
         await self._prepare_steps()
         fingerprint = self._fingerprint
+        self._drift = DriftReader(self._project, self._alias.id, fingerprint, settings)
         self._trial = AdapterTrial(self._project, self._alias, fingerprint, self._core, self._folders, self._torch)
         await self._trial.start()
 
@@ -267,6 +270,7 @@ class AliasTrainer:
     ) -> StepReport:
         """Train a step on the claims. `excluded`: the step's groups that were excluded when it began before."""
         seconds = PhaseSeconds()
+        await self._drift.draw(self._keeper.lease)
         parent = await self._live()
         steps_done = await steps.count_schedule_steps(self._store, self._alias.id, campaign_id)
         if (ended := self._settings.explain_ended_schedule(steps_done)) is not None:
@@ -292,6 +296,7 @@ class AliasTrainer:
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
         attempt.demonstrations = await self._join_demonstrations(attempt)
+        await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
         except RowTooLong as e:
@@ -324,6 +329,12 @@ class AliasTrainer:
         attempt.metrics |= imitation_metrics(read)
         return read.found
 
+    async def _load_drift(self, attempt: RunningStep) -> None:
+        """Read what the step's result is compared with."""
+        with attempt.seconds.phase("read"):
+            attempt.drift = await self._drift.load(attempt.parent)
+        attempt.metrics |= attempt.drift.size if attempt.drift is not None else {}
+
     async def _imitate_basis(self) -> ImitateBasis:
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
         room = self._settings.token_budget
@@ -331,6 +342,7 @@ class AliasTrainer:
 
     async def _fit(self, source: FitSource[R]) -> FitReport[R]:
         seconds = PhaseSeconds()
+        await self._drift.draw(self._keeper.lease)
         parent = await self._live()
         with seconds.phase("read"):
             loaded = await source.load(self._context, await self._imitate_basis(), self._settings, parent.id)
@@ -338,6 +350,7 @@ class AliasTrainer:
         if not job.plan.trained:
             return FitReport(read, None, loaded.why_nothing)
         attempt = RunningStep(parent, (), (), dict(loaded.metrics), seconds, job.settings.lr, fit=job)
+        await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, None)
         except RowTooLong as e:

@@ -6,6 +6,7 @@ Owns: which version is in memory, repeating a step that did not fit, and what a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.packing import smaller_budget
 from trainer.batch.rows import FitsAlone
 from trainer.batch.weights import WeightedRow
-from trainer.errors import MemoryFull, RankLost, RowTooLong
+from trainer.errors import AdapterInvalid, MemoryFull, RankLost, RowTooLong
 from trainer.lora.file_layout import ExpertLayout
 from trainer.memory.long_rows import PlannedRows
 from trainer.policy import memory
@@ -30,12 +31,15 @@ from trainer.policy.packs.sums import FreshGaps
 from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
+from trainer.step.drift.request import DriftJob, DriftRequest
 from trainer.step.fits.job import FitJob
 from trainer.step.passes import BaseJob, StepJob, StepPasses, open_passes
 from trainer.step.state.files import VersionFiles
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.residence import Residence
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
+
+log = logging.getLogger(__name__)
 
 _STEPS_DOWN: Final = 8  # where a row did not fit, one that is an eighth shorter is tried next
 
@@ -144,36 +148,65 @@ class TrainerCore:
         return known
 
     def step(
-        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+        self,
+        rows: Sequence[WeightedRow],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
     ) -> TrainedStep:
         """Train on the rows from the version in memory at the learning rate `rate`; the result stays in memory.
+
+        `drift`: what the result is measured on.
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
         `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`, `RankLost`.
         """
 
+        measured = self._drift_job(drift)
+
         def compute() -> TrainedStep:
             fresh = FreshGaps()
-            with self._ranks.job(StepJob(rows, self.pass_budget)):
-                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
+            with self._ranks.job(StepJob(rows, self.pass_budget, measured)):
+                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh, measured)
             return TrainedStep(metrics, contexts, changed=True, gaps=fresh.by_trajectory)
 
         return self._repeat_until_fits(compute, rows, rate)
 
-    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+    def fit(
+        self,
+        job: FitJob[Any],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
+    ) -> TrainedStep:
         """Train on demonstrations or on pairs, as `step` does on rows. The result has `fit`.
 
         Raises as `step`, and `AdapterInvalid` if the job's reference is damaged, or of another shape or scale.
         """
-        given = job.reference
-        reference = None if given is None else self._files.read_weights(given.path, given.manifest_sha256)
+        given, measured = job.reference, self._drift_job(drift)
+        reference = None if given is None else self._files.read_state(given.path, given.manifest_sha256)
 
         def compute() -> TrainedStep:
-            result, contexts = self._passes.fit(job, reference, stopped, seconds)
+            result, contexts = self._passes.fit(job, reference, stopped, seconds, measured)
             return TrainedStep(result.metrics, contexts, changed=True, fit=result)
 
         return self._repeat_until_fits(compute, job.rows, rate)
+
+    def _drift_job(self, drift: DriftRequest | None) -> DriftJob | None:
+        """The request with the weights of its versions; those whose files are damaged are omitted."""
+        if drift is None:
+            return None
+        states = {}
+        for name, version in drift.earlier.items():
+            try:
+                assert version.path is not None
+                states[name] = self._files.read_state(version.path, version.manifest_sha256)
+            except AdapterInvalid as e:
+                log.warning("the drift from the version of a %s ago is not measured: %s", name, e)
+        return DriftJob(drift.rows, states)
 
     def _repeat_until_fits(
         self, compute: Callable[[], TrainedStep], rows: Sequence[WeightedRow], rate: float

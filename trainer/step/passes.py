@@ -8,7 +8,7 @@ which the first rank tells the others. Refuses: versions and files, which the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from trainer.policy.packs.plan import UpdatePlan, plan_update, split_substeps
 from trainer.policy.packs.sums import FreshGaps, merge_substeps
 from trainer.ranks.group import Ranks
 from trainer.settings import TrainerSettings
+from trainer.step.drift.measure import LoraState, measure_drift
+from trainer.step.drift.request import DriftJob
 from trainer.step.engine_gap import NF4_BOUND
 from trainer.step.fits.epochs import EpochRunner
 from trainer.step.fits.job import FitJob
@@ -49,6 +51,7 @@ class StepJob:
 
     rows: Sequence[WeightedRow]
     pass_budget: int
+    drift: DriftJob | None = None
 
 
 class StepPasses:
@@ -62,15 +65,23 @@ class StepPasses:
         self._copy_gap = (settings.max_logprob_gap or NF4_BOUND) if settings.quantize else 0.0
 
     def compute(
-        self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], seconds: PhaseSeconds, fresh: FreshGaps
+        self,
+        rows: Sequence[WeightedRow],
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        fresh: FreshGaps,
+        drift: DriftJob | None = None,
     ) -> tuple[dict[str, float], dict[str, Any]]:
         """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update.
+
+        `drift`: what the result is compared with afterwards, if it is.
 
         Raises `StepFailed`, `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
         """
         first, *later = split_substeps(rows)
         given = probe.probe_candidates([one.row for one in rows])
         self.policy.ranks.share_weights(self.policy.parameters)
+        parent = self._keep_parent(drift)
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
@@ -79,9 +90,10 @@ class StepPasses:
                 update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh) for part in later
             ]
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
+        drifted = self._measure_drift(drift, parent, stopped, seconds)
         with seconds.phase("probe"):
             after = self._probe(given)
-        metrics = merge_substeps(done) | objective_metrics(shares)
+        metrics = merge_substeps(done) | objective_metrics(shares) | drifted
         return metrics, probe.choose_contexts(given, after, before, self._copy_gap)
 
     def fit(
@@ -90,11 +102,14 @@ class StepPasses:
         reference: Mapping[str, Tensor] | None,
         stopped: Callable[[], bool],
         seconds: PhaseSeconds,
+        drift: DriftJob | None = None,
     ) -> tuple[FitResult, dict[str, Any]]:
-        """The result of the epochs over a job's data, and the probe of the best one. Raises as `compute`.
+        """The result of the epochs over a job's data, and the probe of the best one. `drift` and errors are those of
+        `compute`.
 
         `reference`: the weights of the job's reference; None: the base.
         """
+        parent = self._keep_parent(drift)
         given = probe.probe_candidates([one.row for one in job.trained_rows])
         with seconds.phase("probe"):
             before = self._probe(given)
@@ -102,9 +117,23 @@ class StepPasses:
             budget = self.policy.pass_budget
             runner = EpochRunner(self.policy, self.optimizer, self._settings, budget, stopped, reference)
             result = runner.run(job)
+        drifted = self._measure_drift(drift, parent, stopped, seconds)
+        result = replace(result, metrics={**result.metrics, **drifted})
         with seconds.phase("probe"):
             after = self._probe(given)
         return result, probe.choose_contexts(given, after, before, self._copy_gap)
+
+    def _keep_parent(self, drift: DriftJob | None) -> LoraState | None:
+        """The weights that a step begins with, if they are compared with its result."""
+        return None if drift is None else self.policy.state()
+
+    def _measure_drift(
+        self, drift: DriftJob | None, parent: LoraState | None, stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> dict[str, float]:
+        if drift is None or parent is None:
+            return {}
+        with seconds.phase("drift"):
+            return measure_drift(self.policy, drift, parent, self._settings, stopped)
 
     def plan(self, rows: Sequence[WeightedRow]) -> UpdatePlan:
         """The passes over the rows."""

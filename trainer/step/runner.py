@@ -46,6 +46,7 @@ from trainer.objectives.registry import weigh_step
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
+from trainer.step.drift.request import DriftRequest
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.fits.job import FitJob
 from trainer.step.lease_renewer import LeaseRenewer
@@ -70,6 +71,7 @@ class RunningStep:
     seconds: PhaseSeconds
     rate: float  # the learning rate
     demonstrations: Sequence[Demonstration] = ()  # that join the step
+    drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
     version_id: str | None = None
@@ -215,10 +217,10 @@ class StepRunner:
         attempt.at_parent = True
         if attempt.fit is not None:
             rows = attempt.fit.trained_rows
-            trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds)
+            trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
             rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
-            trained = self.core.step(rows, attempt.rate, self.stopped, seconds)
+            trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
             attempt.metrics["copy_gap"] = self.copy_gap

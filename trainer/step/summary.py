@@ -47,6 +47,9 @@ class StepReport:
     copy_gap (of a quantised copy to the base after the fixed text), text_contradictions (answers whose text is not in
     their ids, for parsers that are not proven) and seconds.PHASE (of each phase before the commit); and over the
     trained trajectories the mean of each part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
+    With a drift set also its size (drift.trajectories, drift.tokens), the new version's entropy on it (drift.entropy),
+    and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
+    drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`).
     With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
     and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
     """

@@ -32,7 +32,7 @@ Figure = tuple[str, float | None]
 
 NOTED, PAUSED = 1.0, 2.0
 # Of the trainer's metrics, those with these prefixes have a family of their own; the others are `train/NAME`.
-_FAMILIES = ("health", "objective", "part", "seconds")
+_FAMILIES = ("drift", "health", "objective", "part", "seconds")
 
 
 def event_entry(event: Event) -> TrackerEntry | None:
@@ -193,6 +193,7 @@ def figure_names() -> Iterator[FigureName]:
     yield from _STEP
     yield from _OBJECTIVES
     yield from _TRAIN
+    yield from _DRIFT
     yield from _HEALTH
     yield from _measures("val", "each validation", "of the version in service")
     yield from _measures("baseline/MODEL", "before step 1", "of a model of campaign.baselines")
@@ -275,6 +276,19 @@ _TRAIN: Final = tuple(
             "answers whose text is not in their ids, for parsers not compared yet",
         ),
         ("optimizer_fresh", "0 or 1", _MADE, "1: the parent had no optimizer state"),
+    )
+)
+_MEASURED: Final = "each step that made a version, with a drift set (docs/drift.md)"
+_DRIFT: Final = tuple(
+    FigureName(f"drift/{name}", unit, _MEASURED, what)
+    for name, unit, what in (
+        ("kl_base", "nats", "mean KL(version ‖ base) over the whole vocabulary"),
+        ("kl_parent", "nats", "the same from its parent"),
+        ("kl_day", "nats", "the same from the version of a day ago, if there is one"),
+        ("kl_week", "nats", "the same from the version of a week ago, if there is one"),
+        ("entropy", "nats", "mean entropy of the version"),
+        ("trajectories", "trajectories", "trajectories of the drift set"),
+        ("tokens", "tokens", "sampled tokens of the drift set, at which distributions are compared"),
     )
 )
 _HEALTH: Final = tuple(

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, exists, or_, select
 
 from recorder.maintenance.integrity.reader import CheckReader, Violation, Violations
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.registry.ancestry import ancestry_ages
 from recorder.states import UNDECIDED, AttemptState, GroupState, Purpose, StepState, TrajectoryState
 from recorder.store.ledger import TRAINED, UNTRAINED
@@ -176,6 +177,27 @@ async def only_training_trajectories_were_trained_on(look: CheckReader) -> Viola
             yield Violation(
                 "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, but it was trained on", _ROLL_BACK
             )
+
+
+async def drift_sets_were_never_trained_on(look: CheckReader) -> Violations:
+    """No trajectory of a drift set was trained on since it was drawn, and the ledger says that it was drawn."""
+    t = trajectories.c
+    member = t.drift_set_at.is_not(None)
+    trained = (
+        select(t.id)
+        .join(step_trajectories, step_trajectories.c.trajectory_id == t.id)
+        .join(steps, steps.c.id == step_trajectories.c.step_id)
+        .where(member, steps.c.state == StepState.DONE)
+    )
+    imitated = select(t.id).join(uses, uses.c.source_id == t.id).join(steps, steps.c.id == uses.c.step_id).where(member)
+    for query in (trained, imitated):
+        async for row in look.find(query, steps.c.id):
+            yield Violation("trajectory", row.id, "it is in a drift set, but it was trained on", _ROLL_BACK)
+    drawn = exists().where(
+        ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id, ledger_rows.c.code == DRIFT_SET
+    )
+    async for row in look.find(select(t.id).where(member, ~drawn), t.id):
+        yield Violation("trajectory", row.id, "it is in a drift set, and the ledger has no row of it", _REPORT)
 
 
 async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:

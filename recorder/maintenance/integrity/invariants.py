@@ -42,6 +42,7 @@ CHECKS: Final[Sequence[Check]] = (
     groups.trained_trajectories_taught_the_live_ancestry,
     groups.groups_are_where_their_versions_are,
     groups.only_training_trajectories_were_trained_on,
+    groups.drift_sets_were_never_trained_on,
     groups.members_that_taught_nothing_say_why,
     versions.adapters_of_versions_that_may_serve_are_there,
     versions.every_folder_has_a_version,

@@ -189,10 +189,12 @@ async def find_ended_trajectories(
 async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup | None:
     """Open a group for a call of an ended trajectory: its fork, and `further` trajectories for shadow answers.
 
-    Returns None if the call has such a group already, or was deleted.
+    Returns None if the call has such a group already, was deleted, or belongs to its alias's drift set, which is never
+    trained on.
     """
     async with store.write() as conn:
         of_call = select(calls, trajectories.c.made_by).join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        of_call = of_call.where(trajectories.c.drift_set_at.is_(None))
         call = (await conn.execute(of_call.where(calls.c.id == call_id, calls.c.state == CallState.COMPLETE))).first()
         if call is None or not await _opened(conn, call, further + 1):
             return None

@@ -170,6 +170,7 @@ class TrajectoryView(TrajectoryRow):
     feedback: Sequence[FeedbackView]
     scenario: ScenarioView | None
     session: str | None = None  # the client's name of the conversation, if it named no trajectory
+    drift_set_at: float | None = None  # since when it is in its alias's drift set, and so never trained on
     tool_calls: Sequence[ToolCallView] = ()  # in time order, including those that execute no known tool call
     histories: Sequence[HistoryView] = ()  # outside `messages`, by their ends, without auxiliary calls
 

@@ -36,6 +36,7 @@ from recorder.views.campaigns.measures import Measure, compute_measure, infer_me
 _LEDGER_ROWS: Final = 400  # rows of the ledger that are read
 _LONGEST_S: Final = 86400.0  # of a step: bounds what is read to count those that ended lately
 _SECONDS: Final = "seconds."  # the prefix of a phase's name in a step's metrics
+_DRIFT: Final = "drift."  # that of a figure on the drift set
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class StepSummary:
     """One step. `version`: the version it made, if any; `parent`: the version it started from. Times are unix seconds.
 
     `kl` is the divergence between engine and trainer over tokens of the parent; `seconds` is by phase of the trainer;
+    `drift` has the figures on the alias's drift set, if it has one (docs/drift.md).
     `metrics` has all of the trainer's figures (docs/training.md). `measure` is the campaign's measure of the attempts
     that were made for this step, None until the campaign has recorded it.
     """
@@ -66,6 +68,7 @@ class StepSummary:
     clip_fraction: float | None
     tokens_per_s: float | None
     seconds: Mapping[str, float]
+    drift: Mapping[str, float]
     metrics: Mapping[str, Any]
     measure: Measure | None = None
 
@@ -177,6 +180,7 @@ def _line(row: Any, measure: Measure | None) -> StepSummary:
         clip_fraction=figures.get("clip_fraction"),
         tokens_per_s=figures.get("tokens_per_s"),
         seconds={name.removeprefix(_SECONDS): figures[name] for name in figures if name.startswith(_SECONDS)},
+        drift={name.removeprefix(_DRIFT): figures[name] for name in figures if name.startswith(_DRIFT)},
         metrics=figures,
         measure=measure,
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from recorder.messages.calls import SamplingParameters
 from recorder.messages.trainability import Exclusion
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.states import CallKind, CallState, Confidence, Purpose
 from recorder.views.trajectories.shapes import TrajectoryView
 from tests.trainer.building import call, choice, trajectory
@@ -170,6 +171,10 @@ def test_a_choice_is_checked_again_even_if_it_says_trainable(overrides: dict[str
 @pytest.mark.parametrize("purpose", [Purpose.VAL, Purpose.EVAL, Purpose.NONE])
 def test_other_purposes_are_never_trained(purpose: Purpose) -> None:
     assert codes(trajectory(call(1, [1], choice([2])), purpose=purpose)) == [Exclusion.PURPOSE]
+
+
+def test_a_trajectory_of_the_drift_set_is_never_trained() -> None:
+    assert codes(trajectory(call(1, [1], choice([2])), drift_set_at=1.0)) == [DRIFT_SET]
 
 
 def test_a_trajectory_that_was_not_selected_is_not_trained() -> None:

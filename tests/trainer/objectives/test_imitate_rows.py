@@ -8,6 +8,7 @@ import pytest
 
 from recorder.messages.calls import SamplingParameters
 from recorder.messages.trainability import Exclusion
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.states import CallKind, CallState, Confidence, Origin, Purpose, TrajectoryState
 from recorder.views.trajectories.shapes import ScenarioView
 from tests.trainer.building import call, choice, trajectory
@@ -108,6 +109,7 @@ def test_the_beginning_of_a_tool_call_in_a_text_is_a_call_that_was_not_parsed() 
         ({"state": TrajectoryState.ERRORED}, TrajectoryState.ERRORED),
         ({"selection": "sibling"}, Exclusion.NOT_SELECTED),
         ({"origin": Origin.SHADOW}, Exclusion.NOT_SELECTED),
+        ({"drift_set_at": 1.0}, DRIFT_SET),
         ({"scenario": ScenarioView("s", "val", "x", None, None)}, ImitationExclusion.HELD_OUT_SCENARIO),
         ({"scenario": ScenarioView("s", "train", "x", None, None)}, None),
     ],

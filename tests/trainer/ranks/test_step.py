@@ -31,7 +31,9 @@ from trainer.quantization.layers import is_quantized
 from trainer.ranks.base_shares import is_shared
 from trainer.ranks.group import Ranks
 from trainer.step.core import TrainerCore
+from trainer.step.drift.request import DriftRequest
 from trainer.step.state.folders import TrainerFolders
+from trainer.step.state.results import PhaseSeconds
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +81,22 @@ def test_two_steps_on_uneven_rows_are_one_processs(
     with opened(tiny_base, tmp_path, ranks, shard_base=shard_base, **CHANGES) as core:
         assert is_shared(core.policy._causal) == shard_base
         assert_equal(two_steps(core), expected(tiny_base, **CHANGES))
+
+
+@SHARED
+def test_the_drift_that_several_processes_measure_is_one_processs(
+    ranks: Ranks, tiny_base: Path, tmp_path: Path, shard_base: bool
+) -> None:
+    """Rows of a drift set whose chunks differ between ranks, one of which has a pass that does not count."""
+    measured = []
+    request = DriftRequest([one.row for one in uneven_rows(5)[:3]])
+    for number, (one, shares) in enumerate(((ONE_RANK, False), (ranks, shard_base))):
+        with opened(tiny_base, tmp_path / str(number), one, shard_base=shares, **CHANGES) as core:
+            core.go_to(BASE)
+            trained = core.step(uneven_rows(1), 1e-2, lambda: False, PhaseSeconds(), request)
+            measured.append({name: value for name, value in trained.metrics.items() if name.startswith("drift.")})
+    assert measured[0].keys() == {"drift.kl_base", "drift.kl_parent", "drift.entropy"}
+    assert measured[1] == pytest.approx(measured[0], rel=1e-4)
 
 
 def held_numbers(core: TrainerCore) -> int:

@@ -64,18 +64,22 @@ class VersionFiles:
         if start.path is None:
             self._policy.load_state(None)
             return True
-        self._policy.load_state(self.read_weights(start.path, start.manifest_sha256))
+        self._policy.load_state(self.read_state(start.path, start.manifest_sha256))
         folder = self._folders.checkpoints / start.path.name
         known = folder.exists()
         if known:
             checkpoint.load_checkpoint(folder, self._optimizer)
         return known
 
-    def read_weights(self, path: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
-        """Return the weights of a version. Raises `AdapterInvalid` if they are damaged, or of another scale."""
-        weights = adapters.read_adapter(path, manifest_sha256, self._layout)
+    def read_state(self, path: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
+        """Return the weights of a version.
+
+        Raises `AdapterInvalid` if they are damaged, or of another shape or scale.
+        """
+        state = adapters.read_adapter(path, manifest_sha256, self._layout)
+        self._policy.require_shapes(state)
         self._require_scale(path)
-        return weights
+        return state
 
     def write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         """Write the weights and the optimizer state in memory. Raises `AdapterInvalid`, `VersionNotWritten`."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.quantization.copy_gap import CopyLogprobs
+from trainer.step.drift.request import DriftRequest
 from trainer.step.fits.job import FitJob
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
 
@@ -49,11 +50,23 @@ class StepCore(Protocol):
         """Go to a version. Return whether its optimizer state was there."""
 
     def step(
-        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+        self,
+        rows: Sequence[WeightedRow],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
     ) -> TrainedStep:
-        """Train on the rows from the version that it is at."""
+        """Train on the rows from the version that it is at. `drift`: what the result is measured on."""
 
-    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+    def fit(
+        self,
+        job: FitJob[Any],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
+    ) -> TrainedStep:
         """Train on demonstrations or on pairs from the version that it is at."""
 
     def write(self, origin: AdapterOrigin, trained: TrainedStep, seconds: PhaseSeconds) -> WrittenStep:

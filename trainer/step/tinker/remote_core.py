@@ -30,6 +30,7 @@ from trainer.policy.optim import BETAS, EPSILON
 from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps, StepSums, merge_substeps
 from trainer.settings import TrainerSettings
+from trainer.step.drift.request import DriftRequest
 from trainer.step.fits.job import FitJob, explain_backend
 from trainer.step.state.files import disk_errors
 from trainer.step.state.folders import TrainerFolders
@@ -142,10 +143,16 @@ class TinkerCore:
         return True
 
     def step(
-        self, rows: Sequence[WeightedRow], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds
+        self,
+        rows: Sequence[WeightedRow],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
     ) -> TrainedStep:
         """Train on the rows from the version that the model is at; the result stays at the service, and is fetched.
 
+        `drift` is None: the service returns no whole distributions (`trainer.step.tinker.requirements`).
         Raises `StepFailed` if the loss is not finite, and `TinkerUnsupported` for rows of another temperature than 1.
         """
         require_computable(rows)
@@ -180,7 +187,14 @@ class TinkerCore:
         self._written = written, path
         return written
 
-    def fit(self, job: FitJob[Any], rate: float, stopped: Callable[[], bool], seconds: PhaseSeconds) -> TrainedStep:
+    def fit(
+        self,
+        job: FitJob[Any],
+        rate: float,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
+        drift: DriftRequest | None = None,
+    ) -> TrainedStep:
         """Raise `TinkerUnsupported`: fits were never tried with the Tinker API."""
         raise TinkerUnsupported(explain_backend(job.objective.command))
 

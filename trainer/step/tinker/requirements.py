@@ -28,6 +28,11 @@ def find_unsupported(settings: TrainerSettings, share: str = "split") -> str | N
             "trainer.kl_coef needs the base's logprobs at every step, and a session at the Tinker API trains one model "
             f"that cannot leave its LoRA out: set trainer.kl_coef = 0, {_LOCAL}"
         )
+    if settings.drift_trajectories > 0:
+        return (
+            "trainer.drift_trajectories compares whole distributions of tokens, and the Tinker API returns logprobs of "
+            f"single tokens: set it to 0, {_LOCAL}"
+        )
     if settings.quantize is not None:
         return f"trainer.quantize is for a base in this machine's memory: remove it, {_LOCAL}"
     if share != "split":

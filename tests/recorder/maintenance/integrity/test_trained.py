@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from recorder.maintenance.integrity import groups as checks
+from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, step_groups, step_trajectories, steps, trajectories, uses, versions
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT
 
@@ -66,6 +68,24 @@ async def test_a_run_that_was_not_for_training_and_that_a_step_imitated(sound: S
     await sound.rows.insert(uses, use)
     broken = await sound.broken()
     assert broken["only_training_trajectories_were_trained_on"] == [f"trajectory {run}"]
+
+
+async def test_a_run_of_a_drift_set_that_was_trained_on_or_imitated(sound: Sound) -> None:
+    check, run = checks.drift_sets_were_never_trained_on, sound.runs[0]
+    await sound.rows.set(trajectories, run, drift_set_at=now())
+    await write(sound, run, DRIFT_SET)
+    await sound.finds(check, f"trajectory {run}")
+    other = await sound.rows.trajectory(state="completed", drift_set_at=now())
+    await write(sound, other, DRIFT_SET)
+    step = next(one["id"] for one in await sound.rows.all(steps) if one["state"] == "done")
+    use = {"step_id": step, "objective": "imitate", "kind": "trajectory", "source_id": other, "times": 1}
+    await sound.rows.insert(uses, use)
+    assert sorted((await sound.broken())[check.__name__]) == sorted([f"trajectory {run}", f"trajectory {other}"])
+
+
+async def test_a_run_of_a_drift_set_of_which_the_ledger_knows_nothing(sound: Sound) -> None:
+    run = await sound.rows.trajectory(state="completed", drift_set_at=now())
+    assert (await sound.broken())["drift_sets_were_never_trained_on"] == [f"trajectory {run}"]
 
 
 async def test_a_member_that_a_step_left_out_without_a_word(sound: Sound) -> None:

@@ -28,6 +28,7 @@ from trainer.step.tinker.requirements import base_name, find_unsupported
     ("changes", "words"),
     [
         ({"kl_coef": 0.1}, "trainer.kl_coef"),
+        ({"drift_trajectories": 8}, "trainer.drift_trajectories"),
         ({"quantize": "nf4"}, "trainer.quantize"),
         ({"gpus": [0]}, "trainer.gpus"),
         ({"processes": 2}, "trainer.processes"),
