@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sqlalchemy import insert, update
+from torch import Tensor
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue import feedback
