@@ -14,7 +14,7 @@ from tests.stores import Stores
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 ANSWER = "Please ask the other desk."
-SETTINGS = CONFIG + "\n[trainer.sft]\nlr = 1e-2\nepochs = 4\n"
+SETTINGS = CONFIG + "\n[trainer.sft]\nlr = 3e-3\nepochs = 8\nbatch_tokens = 64\n"
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Delhi", "Paris", "Quito", "Seoul", "Tunis", "Vaduz", "Riga", "Bern")
 
 
