@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
@@ -97,6 +99,7 @@ REFUSED: Final[Sequence[str]] = (
     "score refund-1",
     "config judge.modle",
     "config xyz",
+    "dpo",
 )
 REFUSED_ROUTES: Final[Sequence[str]] = (
     "/trajectories/nothing",
@@ -130,6 +133,10 @@ REFUSED_PAGES: Final[Sequence[str]] = (
 # What judges by a judge model: every group, so that a reply is shown too.
 SCORED: Final[Sequence[str]] = ("score {group} --debug", "score refund-4", "score --all --dry-run", "score now-1")
 
+# What reads rows with a base, the demo's model, whose tokens nothing here was recorded with. Each is a process of its
+# own: it takes signals, which only a main thread may.
+OF_BASE: Final[Sequence[str]] = ("dpo --alias helpdesk --dry-run",)
+
 ROUTES: Final[Sequence[str]] = (
     "/trajectories?limit=6",
     "/trajectories?search=depot&limit=3",
@@ -153,6 +160,8 @@ ROUTES: Final[Sequence[str]] = (
     "/training",
 )
 
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_MODEL: Final = _ROOT / "examples" / "helpdesk" / "model"
 _SETTINGS: Final = """
 [aliases.helpdesk]
 base_model = "base-model"
@@ -224,6 +233,10 @@ async def write_all(stores: Stores, here: Path, to: Path) -> None:
         masks.add(judge.url, "http://JUDGE/v1")
         settings.write_text(_SETTINGS + _JUDGE.format(url=judge.url))
         await _commands(SCORED, stores.rich.data, settings, to / "commands", stores.rich, masks)
+    settings.write_text(_SETTINGS.replace("[engine]\n", f'[engine]\nbase = "{_MODEL}"\n'))
+    for command in OF_BASE:
+        code, out, err = await _run_alone(command, stores.rich.data, settings)
+        keep(to / "commands" / f"{named(command)}.txt", masks.mask(_printed(command, code, out, err)))
     await _report(stores.campaign, settings, here, to, masks)
     for name, data, routes, opened in (
         ("", stores.rich.data, ROUTES, pages.everywhere()),
@@ -266,6 +279,17 @@ async def _commands(
             said = _as_json(out) if "--json" in [*words, *form] and out else out
             text = _printed(f"{command}{''.join(f' {word}' for word in form)}", code, said, err)
             keep(to / f"{named(command)}{'.json' if form else ''}.txt", masks.mask(text))
+
+
+async def _run_alone(command: str, data: Path, file: Path) -> tuple[int, str, str]:
+    words = (*shlex.split(command), "--config", str(file), "--data", str(data))
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proxy.cli", *words, stdout=pipe, stderr=pipe,
+        env=os.environ | {"PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    out, err = await child.communicate()
+    return child.returncode or 0, out.decode(), err.decode()
 
 
 def _printed(command: str, code: int, out: str, err: str) -> str:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sqlalchemy import insert, update
-from torch import Tensor
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue import feedback
@@ -153,8 +152,8 @@ async def test_the_reference_is_the_base_or_a_version_of_the_alias(world: World)
         async with world.store.write() as conn:  # as a proxy does with a version that it refuses
             table = schema.versions
             await conn.execute(update(table).where(table.c.id == version.id).values(state=VersionState.REJECTED))
-        loaded: dict[str, Tensor] = load_file(Path(str(version.path)) / "adapter_model.safetensors")
-        return loaded
+        made: dict[str, torch.Tensor] = load_file(Path(str(version.path)) / "adapter_model.safetensors")
+        return made
 
     of_base, same, of_version = await weights("base"), await weights("org/helpdesk@0"), await weights(first.name)
     assert all(torch.equal(same[name], value) for name, value in of_base.items())
