@@ -151,14 +151,15 @@ class TrainerCore:
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
-        `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`, `RankLost`.
+        `became` is called. Raises `StepFailed`, `EngineMismatch`, `MemoryFull`, `RowTooLong`, `StepInterrupted`,
+        `RankLost`.
         """
 
         def compute() -> TrainedStep:
             fresh = FreshGaps()
             with self._ranks.job(StepJob(rows, self.pass_budget)):
-                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh)
-            return TrainedStep(metrics, contexts, changed=True, gaps=fresh.by_trajectory)
+                made = self._passes.compute(rows, stopped, seconds, fresh)
+            return TrainedStep(made.metrics, made.probe, changed=True, gaps=fresh.by_trajectory, mask=made.mask)
 
         return self._repeat_until_fits(compute, rows, rate)
 

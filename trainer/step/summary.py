@@ -44,11 +44,12 @@ class StepReport:
     not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` > 0), grad_norm, grad_norm_limit
     (with `grad_clip_recent`), lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
     (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
-    copy_gap (of a quantised copy to the base after the fixed text), text_contradictions (answers whose text is not in
-    their ids, for parsers that are not proven) and seconds.PHASE (of each phase before the commit); and over the
-    trained trajectories the mean of each part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
-    With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
-    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
+    engine_mismatch (share of the compared turns that is masked, with `mask_ratio`), copy_gap (of a quantised copy to
+    the base after the fixed text), text_contradictions (answers whose text is not in their ids, for parsers that are
+    not proven) and seconds.PHASE (of each phase before the commit); and over the trained trajectories the mean of each
+    part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA). With more objectives than `group` also:
+    demonstrations, rendered_tokens (imitated tokens that are not recorded ids), and of each objective
+    objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
     """
 
     step: StepView | None
