@@ -110,6 +110,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "in_own_group": "The live answer among shadow answers: it is trained on in its trajectory's own group.",
         "over_age": "It was sampled more than `trainer.max_age` steps ago.",
         "other_version": "The trajectory moved to another version midway; the earlier version sampled this answer.",
+        "engine_mismatch": "The engine's probabilities of its tokens are not the trainer's (`trainer.mask_ratio`).",
         "never_trained": "No call of this client can be trained on; `detail` says what to set.",
     },
 }

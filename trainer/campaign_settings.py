@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RuleName = Literal[
     "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
-    "latency_drift", "entropy_collapse", "logprob_gap", "zero_variance", "part_divergence", "judge_drift",
-    "reward_fall",
+    "latency_drift", "entropy_collapse", "logprob_gap", "engine_mismatch", "zero_variance", "part_divergence",
+    "judge_drift", "reward_fall",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, incomplete or of other parameters
 ├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
+├── EngineMismatch        a step whose turns are all masked: the engine's logprobs are not the trainer's
 ├── PlanInvalid           a model, card or length for which no memory can be computed
 ├── DoesNotFit            a set-up of engine and trainer that a card cannot hold
 ├── MemoryFull            a pass with one row alone did not fit into memory
@@ -64,6 +65,10 @@ class CheckpointInvalid(TrainerError):
 
 class StepFailed(TrainerError):
     """A step was abandoned; its groups were given back or excluded."""
+
+
+class EngineMismatch(TrainerError):
+    """Every turn of a step's groups is masked (`trainer.mask_ratio`): nothing is left to train on."""
 
 
 class PlanInvalid(TrainerError):

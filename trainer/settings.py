@@ -289,6 +289,11 @@ class TrainerSettings(BaseModel):
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
     precision of engine and trainer (docs/your-vllm.md)."""
+    mask_ratio: float | None = Field(None, gt=1, allow_inf_nan=False)
+    """A turn that the step's parent version sampled is not trained on if the geometric mean of its tokens'
+    probabilities in the trainer over those in the engine is above this, or below its inverse. Such turns are counted as
+    `engine_mismatch`; more than 5 % of the compared turns are an alarm. It costs a forward pass without gradient. A
+    training service (`backend = "tinker"`) does not mask. Default: no turn is masked."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
     tinker: TinkerSettings = Field(default_factory=TinkerSettings)

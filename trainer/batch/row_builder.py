@@ -34,6 +34,7 @@ class Row:
     temperature: NDArray[np.float32]  # NaN where not trained
     age: NDArray[np.int32]  # steps since the version that sampled the token; −1 where not trained or of no version
     calls: tuple[tuple[str, int], ...]  # (call id, choice) of the trained calls, in order
+    sizes: tuple[int, ...] = ()  # the trained tokens of each call; empty: all are of one
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -42,6 +43,11 @@ class Row:
     def trained_tokens(self) -> int:
         """How many tokens the loss sees."""
         return int(self.trained.sum())
+
+    @property
+    def turn_sizes(self) -> tuple[int, ...]:
+        """The trained tokens of each call."""
+        return self.sizes or (self.trained_tokens,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,8 @@ class RowBuilder:
             if turn.behaviour is not None:
                 behaviour[span] = turn.behaviour
         calls = tuple(turn.call for turn in self._turns)
-        return Row(trajectory_id, self.ids, trained, behaviour, temperature, ages, calls)
+        sizes = tuple(len(turn.answer) for turn in self._turns)
+        return Row(trajectory_id, self.ids, trained, behaviour, temperature, ages, calls, sizes)
 
 
 def extend_rows(rows: list[RowBuilder], turn: TrainedTurn) -> None:

@@ -378,6 +378,15 @@ def _logprob_gap(seen: HealthInputs, at: float) -> HealthSignal | None:
     return HealthSignal(f"{what}. {HOW_TO_MEND}", {"logprob_gap": gap, "bound": bound})
 
 
+def _engine_mismatch(seen: HealthInputs, at: float) -> HealthSignal | None:
+    """The newest step masked many of the turns that its parent sampled."""
+    share = seen.steps[-1].metrics.get("engine_mismatch", 0.0) if seen.steps else 0.0
+    if share <= at:
+        return None
+    what = f"{100 * share:.0f} % of the turns that the parent version sampled were masked (trainer.mask_ratio)"
+    return HealthSignal(f"{what}: their probabilities in the engine are not the trainer's", {"engine_mismatch": share})
+
+
 def _judge_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
     """Within groups, the reward separates successes from failures worse than at first; or the strong judge scores."""
     drift = _drift(seen, "health.judge_agreement")
@@ -402,6 +411,7 @@ RULES: Final[Mapping[RuleName, HealthRule]] = {
     "latency_drift": HealthRule(3.0, _latency_drift),  # times as many seconds
     "entropy_collapse": HealthRule(0.3, _entropy_collapse),  # of the entropy at first
     "logprob_gap": HealthRule(1.0, _logprob_gap, "pause"),  # times the bound that engine and trainer have
+    "engine_mismatch": HealthRule(0.05, _engine_mismatch),  # share of the compared turns
     "zero_variance": HealthRule(0.8, _zero_variance),  # share of groups
     "part_divergence": HealthRule(0.1, _part_divergence),  # rise of one part, and fall of another
     "judge_drift": HealthRule(0.2, _judge_drift),  # fall of the share of pairs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from recorder.messages.trainability import Exclusion
@@ -20,6 +20,7 @@ from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from trainer.batch.row_builder import Row
 from trainer.batch.rows import RowBasis, SkippedChoice, trajectory_rows
+from trainer.batch.turn_mask import CallChoice, MaskedTurn, row_without
 from trainer.objectives.pair_weights import pair_weight
 from trainer.objectives.running_baseline import running_advantages
 
@@ -34,6 +35,7 @@ class UntrainedChoice(StrEnum):
     JUDGE_BY_CHANCE = "judge_by_chance"  # two trajectories, and a judge that orders a pair no better than chance
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
+    ENGINE_MISMATCH = "engine_mismatch"  # a turn that is masked, and what has no other turn
     NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
 
 
@@ -66,6 +68,27 @@ class GroupRows:
     def trained(self) -> set[str]:
         """The trajectories with at least one trained token."""
         return {row.trajectory_id for row in self.rows}
+
+    def without_turns(self, masked: Iterable[MaskedTurn]) -> GroupRows:
+        """The group as a step trained on it, that masked these turns among others'."""
+        calls: dict[str, set[CallChoice]] = {}
+        for one in masked:
+            calls.setdefault(one.trajectory_id, set()).add(one.call)
+        if not calls.keys() & self.trained:
+            return self
+        code = UntrainedChoice.ENGINE_MISMATCH
+        kept = [row_without(row, calls.get(row.trajectory_id, ())) for row in self.rows]
+        rows = [row for row in kept if row is not None]
+        lost = self.trained - {row.trajectory_id for row in rows}
+        turns = [(row.trajectory_id, call) for row in self.rows for call in row.calls]
+        skipped = [SkippedChoice(id_, *call, code) for id_, call in turns if call in calls.get(id_, ())]
+        return replace(
+            self,
+            rows=rows,
+            left=[*self.left, *(ExcludedTrajectory(id_, code) for id_ in sorted(lost))],
+            skipped=[*self.skipped, *skipped],
+            code=None if rows else code,
+        )
 
     def compared(self) -> list[ComparedReward]:
         """The baseline of each trained trajectory's reward, if that was not the group."""

@@ -309,7 +309,10 @@ class AliasTrainer:
             report = StepReport(None, None, made.reason, attempt.metrics, 0, left, {}, seconds.by_phase, code=made.code)
         else:
             step, version = made
-            trained = sum(len(group.trained) for group in teaching)
+            of_step = {group.group_id: group for group in attempt.groups}  # without the turns that it masked
+            left = summary.excluded_counts([of_step.get(group.group_id, group) for group in groups])
+            masked = summary.masked_counts(attempt.groups)
+            trained = sum(len(group.trained) for group in attempt.groups)
             report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
             report = replace(report, note=engine_gap.explain_unchecked(int(attempt.metrics["fresh_tokens"])) or "")
         notices = [one for one in (self._runner.notice, self._row_notice) if one is not None]

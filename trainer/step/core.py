@@ -161,7 +161,8 @@ class TrainerCore:
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
-        `became` is called. Raises `StepFailed`, `MemoryFull`, `RowTooLong`, `StepInterrupted`, `RankLost`.
+        `became` is called. Raises `StepFailed`, `EngineMismatch`, `MemoryFull`, `RowTooLong`, `StepInterrupted`,
+        `RankLost`.
         """
 
         measured = self._drift_job(drift)
@@ -169,8 +170,8 @@ class TrainerCore:
         def compute() -> TrainedStep:
             fresh = FreshGaps()
             with self._ranks.job(StepJob(rows, self.pass_budget, measured)):
-                metrics, contexts = self._passes.compute(rows, stopped, seconds, fresh, measured)
-            return TrainedStep(metrics, contexts, changed=True, gaps=fresh.by_trajectory)
+                made = self._passes.compute(rows, stopped, seconds, fresh, measured)
+            return TrainedStep(made.metrics, made.probe, changed=True, gaps=fresh.by_trajectory, mask=made.mask)
 
         return self._repeat_until_fits(compute, rows, rate)
 

@@ -36,6 +36,12 @@ BOUNDS: Final[Mapping[Precision, float]] = {
     Precision.FOUR_BITS: 0.3,
 }
 
+MASKED_ALARM: Final = 0.05  # share of a step's compared turns above which the engine, and not chance, is at fault
+MASK_CAUSES: Final = (
+    "`hone doctor` compares engine and trainer. Causes are other weights or another precision in the engine, and "
+    "faults of its cache (docs/your-vllm.md)"
+)
+
 # Of a trainer that computes on a copy in nf4 (`trainer.quantize`). docs/your-vllm.md has what was measured.
 NF4_BOUND: Final = 0.05
 
@@ -136,6 +142,25 @@ def find_refused(gaps: Mapping[str, TokenGaps], bound: float) -> dict[str, Token
     if whole.tokens < MIN_TOKENS or whole.mean <= bound:
         return {}
     return {group_id: one for group_id, one in gaps.items() if one.mean > bound}
+
+
+def explain_all_masked(turns: int, limit: float) -> str:
+    """Why a step has nothing to train on: each of its turns is masked."""
+    return f"the engine's probabilities of all {turns} turns are off: {_outside(limit)}. {MASK_CAUSES}"
+
+
+def explain_masked(masked: int, compared: int, limit: float) -> str | None:
+    """The alarm about a step with too many masked turns; None: there are few."""
+    if not compared or masked / compared <= MASKED_ALARM:
+        return None
+    share = f"{masked} of {compared} turns ({100 * masked / compared:.0f} %)"
+    return (
+        f"engine_mismatch: the step was made without {share} that its parent sampled: {_outside(limit)}. {MASK_CAUSES}"
+    )
+
+
+def _outside(limit: float) -> str:
+    return f"the trainer's are on average above {limit:g} times theirs, or below 1/{limit:g} (trainer.mask_ratio)"
 
 
 def explain_unchecked(fresh_tokens: int) -> str | None:

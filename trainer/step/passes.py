@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.artifacts import probe
 from trainer.artifacts.probe import ProbeCandidates
-from trainer.batch.weights import WeightedRow
+from trainer.batch.turn_mask import TurnMask, has_fresh_turns, mask_turns
+from trainer.batch.weights import GROUP, WeightedRow
+from trainer.errors import EngineMismatch
 from trainer.memory.start import require_room
 from trainer.policy import update
 from trainer.policy.base_model import load_policy
@@ -30,7 +34,7 @@ from trainer.ranks.group import Ranks
 from trainer.settings import TrainerSettings
 from trainer.step.drift.measure import LoraState, measure_drift
 from trainer.step.drift.request import DriftJob
-from trainer.step.engine_gap import NF4_BOUND
+from trainer.step.engine_gap import NF4_BOUND, explain_all_masked
 from trainer.step.fits.epochs import EpochRunner
 from trainer.step.fits.job import FitJob
 from trainer.step.fits.report import FitResult
@@ -54,6 +58,15 @@ class StepJob:
     drift: DriftJob | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ComputedStep:
+    """The metrics of a step, its probe, and its masked turns."""
+
+    metrics: dict[str, float]
+    probe: dict[str, Any]
+    mask: TurnMask
+
+
 class StepPasses:
     """A policy with its optimizer, whose state the first rank alone has."""
 
@@ -71,30 +84,39 @@ class StepPasses:
         seconds: PhaseSeconds,
         fresh: FreshGaps,
         drift: DriftJob | None = None,
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The metrics of a step, and its probe. `fresh` gets the gaps of all rows before the first update.
+    ) -> ComputedStep:
+        """Compute a step. `fresh` gets the gaps of all rows that are trained on, before the first update.
 
         `drift`: what the result is compared with afterwards, if it is.
 
-        Raises `StepFailed`, `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
+        Raises `EngineMismatch` if every turn of its groups is masked, `StepFailed`, `StepInterrupted`, and what a full
+        memory raises (`trainer.policy.memory`).
         """
-        first, *later = split_substeps(rows)
+        parts = split_substeps(rows)
+        mask = TurnMask()
         given = probe.probe_candidates([one.row for one in rows])
         self.policy.ranks.share_weights(self.policy.parameters)
         parent = self._keep_parent(drift)
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
+            if self._settings.mask_ratio is not None:
+                (first, *later), mask = self._masked(parts, self._settings.mask_ratio, stopped, fresh)
+            else:
+                first, *later = parts
+                later = [
+                    update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh)
+                    for part in later
+                ]
             shares = gradient_shares(self.policy, first, self._settings)
-            later = [
-                update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh) for part in later
-            ]
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
         drifted = self._measure_drift(drift, parent, stopped, seconds)
         with seconds.phase("probe"):
             after = self._probe(given)
         metrics = merge_substeps(done) | objective_metrics(shares) | drifted
-        return metrics, probe.choose_contexts(given, after, before, self._copy_gap)
+        if mask.compared:
+            metrics["engine_mismatch"] = mask.share
+        return ComputedStep(metrics, probe.choose_contexts(given, after, before, self._copy_gap), mask)
 
     def fit(
         self,
@@ -138,6 +160,39 @@ class StepPasses:
     def plan(self, rows: Sequence[WeightedRow]) -> UpdatePlan:
         """The passes over the rows."""
         return plan_update(self.policy, rows, self._settings, self.policy.pass_budget)
+
+    def _masked(
+        self, parts: Sequence[Sequence[WeightedRow]], limit: float, stopped: Callable[[], bool], fresh: FreshGaps
+    ) -> tuple[list[list[WeightedRow]], TurnMask]:
+        """The rows of each optimizer step without masked turns, and those of all but the first with their parents.
+
+        All ranks decide from the same logprobs. Of the first optimizer step, only rows with fresh turns are measured,
+        in passes that a step without the mask does not make.
+        """
+        known: list[WeightedRow] = []
+        for number, part in enumerate(parts):
+            needed = [index for index, one in enumerate(part) if number > 0 or has_fresh_turns(one)]
+            measured = dict(zip(needed, self._with_parents([part[index] for index in needed], stopped), strict=True))
+            known += [measured.get(index, one) for index, one in enumerate(part)]
+        kept, mask = mask_turns(known, limit)
+        left = split_substeps(kept)
+        if not any(one.objective == GROUP for one in kept):
+            self.policy.ranks.agree(EngineMismatch(explain_all_masked(len(mask.masked), limit)))
+        if self.policy.ranks.is_first:  # the update of the first adds its own, and those of all ranks are added up
+            for one in (one for part in left[1:] for one in part):
+                fresh.add_row(one)
+        return [[replace(one, parent=None) for one in left[0]], *left[1:]], mask
+
+    def _with_parents(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> list[WeightedRow]:
+        """Rows with their logprobs at the parent, on all ranks."""
+        if not rows:
+            return []
+        found = update.measure_parent(self.policy, self.plan(rows), self._settings, stopped, FreshGaps())
+        known: dict[int, NDArray[np.floating]] = {}
+        own = {index: one.parent for index, one in enumerate(found) if one.parent is not None}
+        for theirs in self.policy.ranks.gather(own):
+            known |= theirs
+        return [replace(one, parent=known[index]) for index, one in enumerate(rows)]
 
     def _update(
         self, rows: Sequence[WeightedRow], stopped: Callable[[], bool], fresh: FreshGaps | None = None

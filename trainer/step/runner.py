@@ -27,8 +27,10 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from trainer.artifacts.adapters import AdapterOrigin
+from trainer.batch.turn_mask import TurnMask
 from trainer.errors import (
     CheckpointExpired,
+    EngineMismatch,
     MemoryFull,
     RankLost,
     RowTooLong,
@@ -119,8 +121,13 @@ class StepRunner:
         parent = attempt.parent
         step = await self._begin(attempt, campaign_id)
         try:
-            attempt.trained = trained = await self.torch.run(self._compute, attempt)
-            self.notice = await self.budget.remember() or self.notice
+            try:
+                attempt.trained = trained = await self.torch.run(self._compute, attempt)
+            except EngineMismatch as e:
+                attempt.metrics["engine_mismatch"] = 1.0
+                return await self._end_excluded(step, attempt, UntrainedChoice.ENGINE_MISMATCH, str(e))
+            notices = [self.notice, self._note_mask(attempt, trained.mask), await self.budget.remember()]
+            self.notice = " ".join(one for one in notices if one is not None) or None
             if refused := self._find_refused(attempt):
                 return await self._end_refused(step, attempt, refused)
             if not trained.changed:
@@ -154,6 +161,14 @@ class StepRunner:
             raise
         except Conflict as e:  # the alias was moved while the groups were read
             raise StepFailed(str(e)) from e
+
+    def _note_mask(self, attempt: RunningStep, mask: TurnMask) -> str | None:
+        """Take the masked turns out of the groups. Return what to report, if they are too many."""
+        if mask.masked:
+            attempt.groups = [group.without_turns(mask.masked) for group in attempt.groups]
+            attempt.metrics["groups_trained"] = float(sum(group.code is None for group in attempt.groups))
+        limit = self.settings.mask_ratio
+        return engine_gap.explain_masked(len(mask.masked), mask.compared, limit) if limit is not None else None
 
     def _find_refused(self, attempt: RunningStep) -> list[RefusedGroup]:
         """The groups of a step that is further from the engine than their precision explains; none if it is not."""
@@ -198,15 +213,15 @@ class StepRunner:
             f"the step changed nothing: at learning rate {attempt.rate:g} its adapter equals that of "
             f"{attempt.parent.name}. If steps go on like this, raise {section}.lr"
         )
+        return await self._end_excluded(step, attempt, UntrainedChoice.NO_CHANGE, reason)
+
+    async def _end_excluded(self, step: StepView, attempt: RunningStep, code: str, reason: str) -> StepEndedEarly:
+        """Exclude the groups of a step that made no version."""
         for claim in attempt.claims:
             self.keeper.drop(claim)
-            await scores.exclude_group(self.store, claim, UntrainedChoice.NO_CHANGE, {"reason": reason})
-        await steps.abandon_step(
-            self.store, step.id, f"{UntrainedChoice.NO_CHANGE}: {reason}", metrics=self._recorded(attempt)
-        )
-        return StepEndedEarly(
-            UntrainedChoice.NO_CHANGE, reason, summary.excluded_as(UntrainedChoice.NO_CHANGE, attempt.groups)
-        )
+            await scores.exclude_group(self.store, claim, code, {"reason": reason})
+        await steps.abandon_step(self.store, step.id, f"{code}: {reason}", metrics=self._recorded(attempt))
+        return StepEndedEarly(code, reason, summary.excluded_as(code, attempt.groups))
 
     def _compute(self, attempt: RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""
@@ -244,6 +259,7 @@ class StepRunner:
             metrics=self._recorded(attempt),
             checkpoint_path=str(attempt.written.checkpoint),
             groups=attempt.claims,
+            excluded={group.group_id: group.code for group in attempt.groups if group.code is not None},
             trained=[id_ for group in attempt.groups for id_ in group.trained],
             ledger_rows=_ledger_rows(attempt, version),
             compared=[one for group in attempt.groups for one in group.compared()],
@@ -291,7 +307,8 @@ def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
 
 def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
     """The ledger rows of a step: the excluded trajectories, and an optimizer that lost its state."""
-    rows = [row for group in attempt.groups for row in group.ledger_rows()]
+    # An excluded group's rows are written with its exclusion.
+    rows = [row for group in attempt.groups if group.code is None for row in group.ledger_rows()]
     if attempt.metrics["optimizer_fresh"]:
         lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer started fresh"}
         rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))

@@ -44,9 +44,10 @@ class StepReport:
     not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` > 0), grad_norm, grad_norm_limit
     (with `grad_clip_recent`), lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
     (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
-    copy_gap (of a quantised copy to the base after the fixed text), text_contradictions (answers whose text is not in
-    their ids, for parsers that are not proven) and seconds.PHASE (of each phase before the commit); and over the
-    trained trajectories the mean of each part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
+    engine_mismatch (share of the compared turns that is masked, with `mask_ratio`), copy_gap (of a quantised copy to
+    the base after the fixed text), text_contradictions (answers whose text is not in their ids, for parsers that are
+    not proven) and seconds.PHASE (of each phase before the commit); and over the trained trajectories the mean of each
+    part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
     With a drift set also its size (drift.trajectories, drift.tokens), the new version's entropy on it (drift.entropy),
     and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`).

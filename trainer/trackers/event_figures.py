@@ -248,6 +248,12 @@ _TRAIN: Final = tuple(
         ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
         ("logprob_gap_max", "nats", _MADE, "the largest of these"),
         ("logprob_gap_bound", "nats", _MADE, "the largest mean difference that is accepted, if the two were compared"),
+        (
+            "engine_mismatch",
+            SHARE,
+            _MADE,
+            "masked turns among those that the parent version sampled (trainer.mask_ratio)",
+        ),
         ("copy_gap", "nats", _MADE, "the same after a fixed text, of a copy (trainer.quantize) and the base"),
         ("fresh_tokens", "tokens", _MADE, "tokens that the parent version sampled: only they are compared"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),

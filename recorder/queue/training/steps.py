@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, exists, func, insert, or_, select, update
+from sqlalchemy import Select, and_, delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound, VersionPending
 from recorder.ids import new_id
 from recorder.queue import leases
 from recorder.queue.claims import GroupClaim, return_claim_in
+from recorder.queue.judging.scores import exclude_group_in
 from recorder.queue.leases import Lease
 from recorder.queue.training import baselines, uses
 from recorder.queue.training.baselines import ComparedReward
@@ -175,6 +176,7 @@ async def finish_step(
     metrics: Mapping[str, Any],
     checkpoint_path: str | None,
     groups: Sequence[GroupClaim],
+    excluded: Mapping[str, str] = MappingProxyType({}),
     trained: Collection[str] = (),
     ledger_rows: Iterable[LedgerRow] = (),
     compared: Sequence[ComparedReward] = (),
@@ -184,7 +186,8 @@ async def finish_step(
     """Make a step visible: version written, groups tried, step done, ledger, baselines, uses, in one transaction.
 
     `trained`: ids of the trajectories that the version was trained on; the ledger calls them trained when it goes live.
-    `groups` are those that the step began with.
+    `groups` are those that the step began with; `excluded` names those of them that it was not trained on after all,
+    each with its reason, and they are excluded.
 
     Raises LeaseLost if a group (or the `lease` on the alias) was taken over, Conflict if the step or its version was
     abandoned meanwhile. Then nothing of the step is visible, and the caller must remove the version's directory.
@@ -199,7 +202,7 @@ async def finish_step(
         await _require_version(conn, step, version_id)
         written: dict[str, Any] = {"path": path, "engine_name": engine_name, "manifest_sha256": manifest_sha256}
         await move_version(conn, version_id, VersionState.WRITTEN, metrics=figures, **written)
-        await _consume(conn, step_id, groups, trained)
+        await _consume(conn, step_id, groups, excluded, trained)
         await ledger.write_rows(conn, ledger_rows)
         await baselines.write_baselines(conn, step_id, compared)
         await uses.write_uses(conn, step_id, used)
@@ -219,12 +222,24 @@ async def _require_version(conn: AsyncConnection, step: StepView, version_id: st
         raise NotFound(f"step {step.id}: its alias has no version {version_id}")
 
 
-async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim], trained: Collection[str]) -> None:
+async def _consume(
+    conn: AsyncConnection,
+    step_id: str,
+    claims: Sequence[GroupClaim],
+    excluded: Mapping[str, str],
+    trained: Collection[str],
+) -> None:
     began = set((await conn.execute(_used(step_id))).scalars())
     if began != {claim.group_id for claim in claims}:
         raise Conflict(f"step {step_id} did not begin with the groups that its result names")
     for claim in claims:
-        await move_state(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
+        if claim.group_id in excluded:
+            await exclude_group_in(conn, claim, excluded[claim.group_id])
+        else:
+            await move_state(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
+    if excluded:  # what becomes of the version does not concern them
+        unused = delete(step_groups).where(step_groups.c.step_id == step_id, step_groups.c.group_id.in_(excluded))
+        await conn.execute(unused)
     runs = [{"step_id": step_id, "trajectory_id": id_} for id_ in sorted(trained)]
     if runs:
         await conn.execute(insert(step_trajectories), runs)

@@ -229,6 +229,15 @@ def test_an_engine_further_away_than_its_bound_pauses_once_until_that_changes() 
     assert said(gaps(2e-2), settings=looser) == {}
 
 
+def test_many_masked_turns_are_told_once_until_they_are_few() -> None:
+    done = [step(n, 0.5, engine_mismatch=share) for n, share in enumerate((0.0, 0.05, 0.2, 0.3, 0.01, 0.06), start=1)]
+    assert [n for n in range(1, 7) if "engine_mismatch" in said(done[:n])] == [3, 6]
+    found = said(done[:3])["engine_mismatch"]
+    assert (found.then, found.figures) == ("note", {"engine_mismatch": 0.2})
+    assert found.detail.startswith("20 % of the turns")
+    assert ever(steps("health.length", [300] * 9)) == {}  # nothing was compared
+
+
 def test_a_jump_of_the_reward_is_measured_by_the_spread_of_attempts() -> None:
     assert ever(rewards([0.3] * 6 + [0.7])) == {"reward_jump": 7}
     assert ever(rewards([0.3] * 6 + [0.55])) == {}

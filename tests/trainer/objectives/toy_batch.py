@@ -54,7 +54,7 @@ def rows() -> list[Row]:
         ages = np.where(trained, 0, -1).astype(np.int32)
         heat = np.where(trained, np.float32(1), np.float32(np.nan))
         calls = tuple((f"call-{number}-{turn}", 0) for turn in range(len(turns)))
-        made.append(Row(names()[number], ids, trained, logprobs, heat, ages, calls))
+        made.append(Row(names()[number], ids, trained, logprobs, heat, ages, calls, tuple(turns)))
     return made
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -120,6 +121,20 @@ class FreshGaps:
             owner = rows[index].row.trajectory_id
             number, total = self.by_trajectory.get(owner, (0, 0.0))
             self.by_trajectory[owner] = number + int(is_fresh.sum()), total + float(its[is_fresh].abs().sum())
+
+    def add_row(self, one: WeightedRow) -> None:
+        """Add the fresh tokens of a row whose logprobs at the parent are known."""
+        assert one.parent is not None
+        row = one.row
+        gaps = (one.parent.astype(np.float64) - row.behaviour[row.trained])[row.age[row.trained] == 0]
+        if not len(gaps):
+            return
+        self.tokens += len(gaps)
+        self.kl_engine += float((np.expm1(gaps) - gaps).sum())
+        self.gap += float(np.abs(gaps).sum())
+        self.gap_max = max(self.gap_max, float(np.abs(gaps).max()))
+        number, total = self.by_trajectory.get(row.trajectory_id, (0, 0.0))
+        self.by_trajectory[row.trajectory_id] = number + len(gaps), total + float(np.abs(gaps).sum())
 
     def merge(self, others: Iterable[FreshGaps]) -> None:
         """Become the gaps of all ranks."""

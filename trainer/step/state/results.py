@@ -14,6 +14,7 @@ from typing import Any
 
 from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import PublishedAdapter
+from trainer.batch.turn_mask import TurnMask
 from trainer.step.fits.report import FitResult
 
 
@@ -30,7 +31,8 @@ class StartVersion:
 class TrainedStep:
     """A step's result in memory. `changed`: the adapter computes something else than the version it began from.
 
-    `gaps`: of each trajectory the number of fresh tokens and the sum of their |Δlogprob| (nats) to the engine.
+    `gaps`: of each trajectory the number of fresh tokens and the sum of their |Δlogprob| (nats) to the engine. `mask`:
+    the turns that were not trained on.
     """
 
     metrics: Mapping[str, float]
@@ -38,6 +40,7 @@ class TrainedStep:
     changed: bool
     gaps: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     fit: FitResult | None = None  # of a fit
+    mask: TurnMask = field(default_factory=TurnMask)
 
 
 @dataclass(frozen=True, slots=True)
