@@ -256,7 +256,8 @@ class TrainerSettings(BaseModel):
     """A group is excluded after this many failed steps (a loss that is not finite), or steps above `kl_parent_max`."""
     keep_versions: int = Field(8, ge=1)
     """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
-    live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too."""
+    live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too. So does
+    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md)."""
     max_logprob_gap: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
