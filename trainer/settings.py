@@ -183,6 +183,9 @@ class TrainerSettings(BaseModel):
     """The largest KL divergence of a step's result from its parent version, in nats a token on the drift set. Above it
     the update is halved once. If that is not enough, the step makes no version: its groups are given back, and excluded
     after `max_tries` such steps. Not for `hone sft`. Default: not checked."""
+    kl_base_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """`hone learn`: the largest KL divergence of the live version from the base, in nats a token on the drift set.
+    Above it no step begins until a person keeps the version or takes it back. Default: not checked."""
     advantage: Literal["mean", "mean_std", "rloo", "rank"] = "mean"
     """How rewards of one task become advantages. `mean`: the reward minus the group's mean. `mean_std`: that, divided
     by their standard deviation, which favours very easy and very hard tasks. `rloo`: the reward minus the mean of the
@@ -290,8 +293,9 @@ class TrainerSettings(BaseModel):
                 'objectives has "group" and each other objective at most once: steps begin with scored groups, and '
                 "other objectives join them. `hone sft` trains on demonstrations alone."
             )
-        if self.kl_parent_max is not None and self.drift_trajectories == 0:
-            raise ValueError("kl_parent_max is measured on a drift set: set drift_trajectories, for example to 32.")
+        for name in ("kl_parent_max", "kl_base_max"):
+            if getattr(self, name) is not None and self.drift_trajectories == 0:
+                raise ValueError(f"{name} is measured on a drift set: set drift_trajectories, for example to 32.")
         if self.last_rate > self.lr:
             raise ValueError(f"lr_min ({self.last_rate:g}) is above lr ({self.lr:g}): a schedule only lowers the rate.")
         return self
