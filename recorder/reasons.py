@@ -75,6 +75,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
             "The trajectory has more tokens than `trainer.token_budget`, and does not fit into memory alone."
         ),
         "step_failed": "The training step on this group failed `trainer.max_tries` times.",
+        "kl_parent_max": "Steps on this group went too far from their parent, `trainer.max_tries` times.",
         "version_rejected": "The version that was trained on it was worse, or it was rolled back.",
         "versions_failed": "Too many versions that were trained on it never went live.",
         "given_back": "The version that was trained on it never went live; the group may be trained on again.",

@@ -18,6 +18,7 @@ from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.objectives.group_rows import UntrainedChoice
 from trainer.objectives.imitate_rows import ImitationExclusion
 from trainer.preferences.pairs import PairExclusion
+from trainer.step.drift.limits import KL_PARENT_MAX
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 
@@ -48,6 +49,7 @@ def test_every_code_has_a_sentence() -> None:
         ROW_TOO_LONG,
         IN_OWN_GROUP,
         DRIFT_SET,
+        KL_PARENT_MAX,
         *raised_codes(),
     }
     assert "judge_down" in codes

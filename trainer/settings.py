@@ -203,6 +203,13 @@ class TrainerSettings(BaseModel):
     drift_tokens: int = Field(2048, ge=2)
     """Most tokens of a trajectory of the drift set that are computed, its prompts included; never more than
     `token_budget`."""
+    kl_parent_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The largest KL divergence of a step's result from its parent version, in nats a token on the drift set. Above it
+    the update is halved once. If that is not enough, the step makes no version: its groups are given back, and excluded
+    after `max_tries` such steps. Not for `hone sft`. Default: not checked."""
+    kl_base_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """`hone learn`: the largest KL divergence of the live version from the base, in nats a token on the drift set.
+    Above it no step begins until a person keeps the version or takes it back. Default: not checked."""
     advantage: Literal["mean", "mean_std", "rloo", "rank"] = "mean"
     """How rewards of one task become advantages. `mean`: the reward minus the group's mean. `mean_std`: that, divided
     by their standard deviation, which favours very easy and very hard tasks. `rloo`: the reward minus the mean of the
@@ -281,10 +288,11 @@ class TrainerSettings(BaseModel):
     max_age: int = Field(4, ge=0)
     """Most steps between the version that sampled a token and the version being trained. Older tokens are excluded."""
     max_tries: int = Field(3, ge=1)
-    """A group is excluded after this many failed steps (a loss that is not finite)."""
+    """A group is excluded after this many failed steps (a loss that is not finite), or steps above `kl_parent_max`."""
     keep_versions: int = Field(8, ge=1)
     """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
-    live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too."""
+    live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too. So does
+    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md)."""
     max_logprob_gap: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
@@ -322,6 +330,9 @@ class TrainerSettings(BaseModel):
                 'objectives has "group" and each other objective at most once: steps begin with scored groups, and '
                 "other objectives join them. `hone sft` trains on demonstrations alone."
             )
+        for name in ("kl_parent_max", "kl_base_max"):
+            if getattr(self, name) is not None and self.drift_trajectories == 0:
+                raise ValueError(f"{name} is measured on a drift set: set drift_trajectories, for example to 32.")
         if self.last_rate > self.lr:
             raise ValueError(f"lr_min ({self.last_rate:g}) is above lr ({self.lr:g}): a schedule only lowers the rate.")
         return self

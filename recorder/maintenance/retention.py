@@ -1,9 +1,10 @@
 """Which versions' adapter folders may be removed, and clearing them in the store.
 
 Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions, versions that open
-trajectories or groups are pinned to, the best version of the newest campaign with a measure, the newest `keep`, and
-versions that an engine or proxy still uses. Refuses: files. The process that wrote a folder removes it after the row is
-cleared; a kill in between leaves a folder without a row.
+trajectories or groups are pinned to, the best version of the newest campaign with a measure, the newest `keep`, those
+of the live version's line that newer ones are compared with (`recorder.registry.kept_versions`), and versions that an
+engine or proxy still uses. Refuses: files. The process that wrote a folder removes it after the row is cleared; a kill
+in between leaves a folder without a row.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.registry import kept_versions
 from recorder.registry.replicas import PROXY_GONE_S
 from recorder.states import GroupState, TrajectoryState, VersionState
-from recorder.store import ledger
+from recorder.store import ledger, sql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, proxies, replicas, steps, trajectories, versions
@@ -45,10 +47,11 @@ async def release_folders(store: Store, alias_id: str, keep: int) -> list[Releas
         alias = (await conn.execute(locked)).one()
         held = await _held(conn, alias.project_id)
         best = await _best(conn, alias)
+        compared = await _compared(conn, alias)
         found = [
             row
             for row in await conn.execute(_ended(alias, keep))
-            if not held & {row.id, row.engine_name} and f"{alias.name}@{row.number}" != best
+            if row.id not in compared and not held & {row.id, row.engine_name} and f"{alias.name}@{row.number}" != best
         ]
         return [await _release(conn, row) for row in found]
 
@@ -60,6 +63,14 @@ async def _held(conn: AsyncConnection, project_id: str) -> set[str]:
     asked = select(proxies.c.in_flight).where(*living)
     rows = [*(await conn.execute(loaded)).scalars(), *(await conn.execute(asked)).scalars()]
     return {name for row in rows for name in row}
+
+
+async def _compared(conn: AsyncConnection, alias: Any) -> set[str]:
+    """Return the ids of the versions that newer ones are compared with: one of each of the last days and weeks."""
+    if alias.live_version_id is None:
+        return set()
+    line = await kept_versions.read_line(conn, alias.live_version_id)
+    return kept_versions.keep_by_age(line, await sql.current_time(conn))
 
 
 async def _best(conn: AsyncConnection, alias: Any) -> str | None:

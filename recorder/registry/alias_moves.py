@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
-from recorder.registry import ancestry, moves, reward_falls
+from recorder.registry import ancestry, live_findings, moves
 from recorder.registry.aliases import AliasView, lock_alias
 from recorder.registry.moves import MoveReason
 from recorder.states import StepState, VersionState
@@ -46,9 +46,9 @@ async def set_live(
 
     The old version retires, the generation increments, the groups of the new ancestry count as trained, and the alias
     is watched if its settings say so. The ledger records `reason`, `who` and `figures`. If the version is live already,
-    nothing changes, but if its reward fell (`recorder.registry.reward_falls`), this decision keeps it. Raises Conflict
-    for a version that cannot be served, and for a move by the gate (`why`) to a version whose parent is no longer live:
-    its ancestry would lack later training.
+    nothing changes, but if a learner found something about it (`recorder.registry.live_findings`), this decision keeps
+    it. Raises Conflict for a version that cannot be served, and for a move by the gate (`why`) to a version whose
+    parent is no longer live: its ancestry would lack later training.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
@@ -57,9 +57,9 @@ async def set_live(
             if why == "gate":
                 await require_child(conn, alias, version_id)
             await _swap(conn, alias, version_id, why, MoveReason(who, reason, figures))
-        elif await reward_falls.find_undecided_fall(conn, version_id) is not None:
+        elif await live_findings.find_undecided(conn, version_id) is not None:
             kept = MoveReason(who, reason, figures)
-            await moves.write_move(conn, alias.project_id, alias.name, version_id, reward_falls.KEPT, {}, kept)
+            await moves.write_move(conn, alias.project_id, alias.name, version_id, live_findings.KEPT, {}, kept)
             await _point(conn, alias)  # learners wait for it
         return await lock_alias(conn, alias_id)
 

@@ -18,6 +18,7 @@ from recorder.store.schema import versions
 
 DAY_S: Final = 86400.0
 WEEK_S: Final = 7 * DAY_S
+_KEPT: Final = ((DAY_S, 7), (WEEK_S, 4))  # seconds of a period, and of how many of them, the current one included
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,19 @@ def version_of_age(line: Iterable[LineVersion], age_s: float, at: float) -> Line
     """Return the newest version with a folder that was at least `age_s` old at a time (unix seconds), or None."""
     old = (one for one in line if one.path is not None and one.created_at <= at - age_s)
     return max(old, key=lambda one: one.number, default=None)
+
+
+def keep_by_age(line: Iterable[LineVersion], at: float) -> set[str]:
+    """Return the ids of the versions of a line that are kept for comparison at a time (unix seconds).
+
+    They are the newest with a folder of each of the last 7 days and of each of the last 4 weeks, in UTC. Days begin at
+    fixed times: so what is kept of a day that is over stays the same, until it is too old.
+    """
+    found = [one for one in line if one.path is not None]
+    kept = set()
+    for span_s, count in _KEPT:
+        newest: dict[int, LineVersion] = {}
+        for one in sorted(found, key=lambda one: one.number):
+            newest[int(one.created_at // span_s)] = one
+        kept |= {one.id for period, one in newest.items() if at // span_s - period < count}
+    return kept

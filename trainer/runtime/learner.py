@@ -26,8 +26,9 @@ from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
 from recorder.queue.training import baselines
-from recorder.registry import aliases, reward_falls
+from recorder.registry import aliases, live_findings
 from recorder.registry.aliases import AliasView
+from recorder.registry.live_findings import DRIFT, FALL, LiveFinding
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.stats.falls import describe_fall, find_fall
@@ -45,6 +46,7 @@ from recorder.views.status.stages import (
     learning_stage,
     waits_for_campaign,
 )
+from recorder.views.versions.live_drift import find_drift
 from recorder.views.versions.live_rewards import live_rounds
 from trainer.campaign.health import RULES
 from trainer.errors import AliasBusy, StepFailed
@@ -112,7 +114,7 @@ class StepSchedule:
                 Project(self._store, self._alias.project_id), stale, max_age_s, self._alias.id
             )
         stage = await self._stage()
-        if stage.is_step_due and await self._found_fall():
+        if stage.is_step_due and (await self._found_drift() or await self._found_fall()):
             return await self._stage()
         return stage
 
@@ -125,14 +127,26 @@ class StepSchedule:
         """Look whether the live version earns clearly less than those before it, and write that down once."""
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         live = alias.live_version_id
-        if live is None or await reward_falls.has_fallen(self._store, live):
+        if live is None or await live_findings.has_finding(self._store, live, FALL):
             return False
         fall = find_fall(await live_rounds(self._store, alias), FALL_AT)
         if fall is None:
             return False
         figures = {"before": fall.before, "now": fall.now, "low": fall.interval.low, "high": fall.interval.high}
         how = describe_fall(fall, "the mean reward", "task", "version")
-        await reward_falls.write_fall(self._store, alias, live, how, figures)
+        await live_findings.write_finding(self._store, alias, live, LiveFinding(FALL, how), figures)
+        return True
+
+    async def _found_drift(self) -> bool:
+        """Look whether the live version is too far from the base, and write that down once, with its transcripts."""
+        if (most := self._settings.trainer.kl_base_max) is None:
+            return False
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        found = await find_drift(self._store, alias, most)
+        if found is None or await live_findings.has_finding(self._store, found.version_id, DRIFT):
+            return False
+        finding = LiveFinding(DRIFT, found.describe())
+        await live_findings.write_finding(self._store, alias, found.version_id, finding, found.figures)
         return True
 
     def least(self) -> int:
@@ -245,7 +259,7 @@ class Learner:
         if not stage.is_step_due and stage.status.text != self._last_status:
             self._last_status = stage.status.text
             self._progress.tell(PhaseStatus(0, WAITING, detail=stage.detail))
-            if stage.status.code == StageCode.REWARD_FALL:
+            if stage.status.code in (StageCode.REWARD_FALL, StageCode.KL_BASE_MAX):
                 self._progress.tell(Notice(stage.status.text, warning=True))
 
 

@@ -32,6 +32,7 @@ from trainer.policy.packs.plan import UpdatePlan, plan_update, split_substeps
 from trainer.policy.packs.sums import FreshGaps, merge_substeps
 from trainer.ranks.group import Ranks
 from trainer.settings import TrainerSettings
+from trainer.step.drift.limits import measure_within
 from trainer.step.drift.measure import LoraState, measure_drift
 from trainer.step.drift.request import DriftJob
 from trainer.step.engine_gap import NF4_BOUND, explain_all_masked
@@ -39,6 +40,8 @@ from trainer.step.fits.epochs import EpochRunner
 from trainer.step.fits.job import FitJob
 from trainer.step.fits.report import FitResult
 from trainer.step.state.results import PhaseSeconds
+
+MeasureDrift = Callable[[Policy, DriftJob, LoraState, TrainerSettings, Callable[[], bool]], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class StepPasses:
                 ]
             shares = gradient_shares(self.policy, first, self._settings)
             done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
-        drifted = self._measure_drift(drift, parent, stopped, seconds)
+        drifted = self._measure_drift(measure_within, drift, parent, stopped, seconds)
         with seconds.phase("probe"):
             after = self._probe(given)
         metrics = merge_substeps(done) | objective_metrics(shares) | drifted
@@ -139,7 +142,7 @@ class StepPasses:
             budget = self.policy.pass_budget
             runner = EpochRunner(self.policy, self.optimizer, self._settings, budget, stopped, reference)
             result = runner.run(job)
-        drifted = self._measure_drift(drift, parent, stopped, seconds)
+        drifted = self._measure_drift(measure_drift, drift, parent, stopped, seconds)
         result = replace(result, metrics={**result.metrics, **drifted})
         with seconds.phase("probe"):
             after = self._probe(given)
@@ -150,12 +153,17 @@ class StepPasses:
         return None if drift is None else self.policy.state()
 
     def _measure_drift(
-        self, drift: DriftJob | None, parent: LoraState | None, stopped: Callable[[], bool], seconds: PhaseSeconds
+        self,
+        measure: MeasureDrift,
+        drift: DriftJob | None,
+        parent: LoraState | None,
+        stopped: Callable[[], bool],
+        seconds: PhaseSeconds,
     ) -> dict[str, float]:
         if drift is None or parent is None:
             return {}
         with seconds.phase("drift"):
-            return measure_drift(self.policy, drift, parent, self._settings, stopped)
+            return measure(self.policy, drift, parent, self._settings, stopped)
 
     def plan(self, rows: Sequence[WeightedRow]) -> UpdatePlan:
         """The passes over the rows."""

@@ -48,6 +48,7 @@ from trainer.objectives.registry import weigh_step
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
+from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.fits.job import FitJob
@@ -132,6 +133,8 @@ class StepRunner:
                 return await self._end_refused(step, attempt, refused)
             if not trained.changed:
                 return await self._end_unchanged(step, attempt)
+            if attempt.fit is None and (reason := explain_refusal(attempt.metrics, self.settings)) is not None:
+                return await self._end_too_far(step, attempt, reason)
             version = await versions.allocate_version(self.store, self.alias.id, parent.id, step_id=step.id)
             attempt.version_id = version.id
             origin = AdapterOrigin(
@@ -223,6 +226,19 @@ class StepRunner:
         await steps.abandon_step(self.store, step.id, f"{code}: {reason}", metrics=self._recorded(attempt))
         return StepEndedEarly(code, reason, summary.excluded_as(code, attempt.groups))
 
+    async def _end_too_far(self, step: StepView, attempt: RunningStep, reason: str) -> StepEndedEarly:
+        """Give back the groups of a step that goes too far from its parent, or exclude them after too many."""
+        excluded = set()
+        for claim in attempt.claims:
+            self.keeper.drop(claim)
+            if await self._count_failure(claim, reason, KL_PARENT_MAX):
+                excluded.add(claim.group_id)
+        what = f"{KL_PARENT_MAX}: {reason}"
+        await steps.abandon_step(self.store, step.id, what, metrics=self._recorded(attempt))
+        gone = [group for group in attempt.groups if group.group_id in excluded]
+        left = summary.excluded_as(KL_PARENT_MAX, gone) if gone else {}
+        return StepEndedEarly(KL_PARENT_MAX, reason, left)
+
     def _compute(self, attempt: RunningStep) -> TrainedStep:
         """The blocking part, in the torch thread."""
         parent, seconds = attempt.parent, attempt.seconds
@@ -282,18 +298,17 @@ class StepRunner:
             with suppress(LeaseLost):  # then another process has it
                 await self._count_failure(claim, reason)
 
-    async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
-        """Give a group back, or exclude it after too many failed steps."""
-        earlier = [
-            row for row in await ledger.object_entries(self.store, "group", claim.group_id) if row.code == STEP_FAILED
-        ]
+    async def _count_failure(self, claim: GroupClaim, reason: str, code: str = STEP_FAILED) -> bool:
+        """Give a group back, or exclude it after too many steps that ended so. Return whether it is excluded."""
+        earlier = [row for row in await ledger.object_entries(self.store, "group", claim.group_id) if row.code == code]
         if len(earlier) + 1 >= self.settings.max_tries:
-            await scores.exclude_group(self.store, claim, STEP_FAILED, {"reason": reason})
-            return
-        row = LedgerRow(claim.project_id, "group", claim.group_id, STEP_FAILED, {"reason": reason})
+            await scores.exclude_group(self.store, claim, code, {"reason": reason})
+            return True
+        row = LedgerRow(claim.project_id, "group", claim.group_id, code, {"reason": reason})
         async with self.store.write() as conn:
             await ledger.write_rows(conn, [row])
             await return_claim_in(conn, claim)
+        return False
 
 
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:

@@ -50,7 +50,8 @@ class StepReport:
     part of their rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
     With a drift set also its size (drift.trajectories, drift.tokens), the new version's entropy on it (drift.entropy),
     and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
-    drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`).
+    drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
+    drift.kl_parent_whole, from before that.
     With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
     and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
     """
@@ -64,7 +65,7 @@ class StepReport:
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
     note: str = ""  # about the step's version
-    code: str | None = None  # why a step that was trained made no version: `no_change`, `logprob_gap`
+    code: str | None = None  # why a step that was trained made no version: `no_change`, `logprob_gap`, `kl_parent_max`
     notice: str | None = None  # for a person: something about this step that is not as configured
 
     @property

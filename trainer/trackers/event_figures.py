@@ -290,6 +290,7 @@ _DRIFT: Final = tuple(
     for name, unit, what in (
         ("kl_base", "nats", "mean KL(version ‖ base) over the whole vocabulary"),
         ("kl_parent", "nats", "the same from its parent"),
+        ("kl_parent_whole", "nats", "the same before the update was halved (trainer.kl_parent_max), if it was"),
         ("kl_day", "nats", "the same from the version of a day ago, if there is one"),
         ("kl_week", "nats", "the same from the version of a week ago, if there is one"),
         ("entropy", "nats", "mean entropy of the version"),

@@ -37,8 +37,9 @@ from recorder.queue.training import baselines, budgets, gpu_pauses, refusals
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
 from recorder.queue.training.gpu_pauses import PauseBudget
-from recorder.registry import reward_falls, versions
+from recorder.registry import live_findings, versions
 from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.live_findings import LiveFinding
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, GroupState, Origin, StepState, TrajectoryState
 from recorder.store import sql
@@ -357,7 +358,7 @@ async def _alias(
         counts[GroupState.SCORED] = trainable.groups + trainable.held
     running = await campaigns.list_running(store, alias.id)
     undecided = await versions.find_pending_version(store, alias.id)
-    fallen = await _fallen(store, alias)
+    finding = await _finding(store, alias)
     has_learner = bool(await leases.list_holders(Project(store, alias.project_id), leases.trainer_lease(alias.name)))
     return AliasFacts(
         alias=alias.name,
@@ -365,7 +366,7 @@ async def _alias(
         trainable=trainable,
         closes_at=None if closes_s is None else at + closes_s,
         undecided=None if undecided is None else (undecided.name, undecided.state),
-        fallen=fallen,
+        finding=finding,
         refused=await refusals.list_refused_groups(store, alias.id, of_campaigns=False),
         campaign=running[0].name if running else None,
         steps_at=await _steps_at(store, alias.id, settings.learn, at),
@@ -390,12 +391,12 @@ async def _schedule_steps(store: Store, alias: AliasView, settings: LoopSettings
     return await training_steps.count_schedule_steps(store, alias.id, None)
 
 
-async def _fallen(store: Store, alias: AliasView) -> tuple[str, str] | None:
-    """Return the live version whose reward fell, and how, if nobody has decided about it."""
+async def _finding(store: Store, alias: AliasView) -> tuple[str, LiveFinding] | None:
+    """Return the live version and what a learner found about it, if nobody has decided about it."""
     async with store.read() as conn:
         live = (await conn.execute(select(aliases.c.live_version_id).where(aliases.c.id == alias.id))).scalar_one()
-        how = None if live is None else await reward_falls.find_undecided_fall(conn, live)
-    return None if how is None else ((await versions.get_version(store, live)).name, how)
+        found = None if live is None else await live_findings.find_undecided(conn, live)
+    return None if found is None else ((await versions.get_version(store, live)).name, found)
 
 
 async def _steps_at(store: Store, alias_id: str, learn: LearnSettings, at: float) -> list[float]:

@@ -20,6 +20,7 @@ from recorder.queue.training import baselines, budgets
 from recorder.queue.training.budgets import BudgetHold, JudgeUsage
 from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.queue.training.refusals import HOW_TO_MEND, RefusedGroup, describe_gap
+from recorder.registry.live_findings import LiveFinding
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from trainer.settings import TrainerSettings
@@ -69,6 +70,7 @@ class StageCode(StrEnum):
     UNDECIDED_VERSION = "undecided_version"
     SCHEDULE_ENDED = "schedule_ended"
     REWARD_FALL = "reward_fall"
+    KL_BASE_MAX = "kl_base_max"
     PAUSE_SHARE = "max_pause_share"
     LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"
@@ -94,11 +96,11 @@ class AliasFacts:
     """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
 
     `trainable`: the scored groups that a step could take, of those in `groups`. `undecided`: the version that waits for
-    its decision, and its state. `fallen`: the live version, if its reward fell and nobody has decided about it since,
-    and how it fell. `refused`: scored groups that no step takes because of the engine's logprobs. `campaign`: the
-    campaign that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`: judge recipes
-    without enough rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps that the
-    schedule of the next one counts. `pauses`: what pauses of the engine for training cost; None: it is not paused.
+    its decision, and its state. `finding`: the live version, and what a learner found about it, if nobody has decided
+    since. `refused`: scored groups that no step takes because of the engine's logprobs. `campaign`: the campaign that
+    trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`: judge recipes without enough
+    rewards for a running baseline, with the number of rewards. `schedule_steps`: the steps that the schedule of the
+    next one counts. `pauses`: what pauses of the engine for training cost; None: it is not paused.
     """
 
     alias: str
@@ -106,7 +108,7 @@ class AliasFacts:
     trainable: TrainableGroups = _NONE_TRAINABLE
     closes_at: float | None = None
     undecided: tuple[str, str] | None = None
-    fallen: tuple[str, str] | None = None
+    finding: tuple[str, LiveFinding] | None = None
     refused: Sequence[RefusedGroup] = ()
     campaign: str | None = None
     steps_at: Sequence[float] = ()
@@ -215,10 +217,12 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         version, state = alias.undecided
         text = f"a decision on {version}: it is {state}, and no step begins before it is live or rejected."
         return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
-    if alias.fallen is not None:
-        version, how = alias.fallen
-        text = f"a decision on {version}: {how}. `hone rollback` takes it back, `hone promote {version}` keeps it."
-        return _learning_waits(alias, StageCode.REWARD_FALL, text)
+    if alias.finding is not None:
+        version, found = alias.finding
+        text = (
+            f"a decision on {version}: {found.how}. `hone rollback` takes it back, `hone promote {version}` keeps it."
+        )
+        return _learning_waits(alias, StageCode(found.code), text)
     if (ended := settings.trainer.explain_ended_schedule(alias.schedule_steps)) is not None:
         return _learning_waits(alias, StageCode.SCHEDULE_ENDED, f"new settings: {ended}")
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, func, select
 
 from recorder.queue.judging.scores import REWARD
-from recorder.registry import ancestry, reward_falls
+from recorder.registry import ancestry, live_findings
 from recorder.registry.aliases import AliasView
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.stats.falls import Round, ScenarioFigure
@@ -36,7 +36,7 @@ async def live_rounds(store: Store, alias: AliasView) -> list[Round]:
         return []
     async with store.read() as conn:
         line = [row.id for row in await conn.execute(ancestry.ancestry_ages(alias.live_version_id).limit(VERSIONS))]
-        kept = await reward_falls.list_kept(conn, line)
+        kept = await live_findings.list_kept(conn, line)
         rows = (await conn.execute(_by_task(alias, line))).all()
     newest = max((row for row in rows if row.version_id == line[0]), key=lambda row: row.newest, default=None)
     if newest is None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from recorder.errors import Conflict
 from recorder.maintenance.retention import FOLDER_REMOVED, known_folders, release_folders
 from recorder.queue import campaigns
 from recorder.registry import alias_moves, replicas, versions
+from recorder.registry.kept_versions import DAY_S
 from recorder.states import VersionState
-from recorder.store import ledger
+from recorder.store import ledger, sql
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import proxies, steps
@@ -49,6 +52,30 @@ async def test_all_but_the_live_version_and_the_one_before_go(rows: Rows) -> Non
     assert (await rows.get(steps, step.id))["checkpoint_path"] is None
     assert FOLDER_REMOVED in [entry.code for entry in await ledger.object_entries(rows.store, "version", ids[0])]
     assert await released(one) == []
+
+
+async def test_one_version_of_each_day_and_week_is_kept_for_comparison(rows: Rows) -> None:
+    """Days begin at midnight UTC: the ages are from the middle of this one."""
+    one, ids = await lived(rows, 6)
+    async with rows.store.read() as conn:
+        midday = (await sql.current_time(conn) // DAY_S + 0.5) * DAY_S
+    for id_, days in zip(ids, (60, 3.2, 3.1, 3.0, 0.2, 0), strict=True):
+        await rows.set(version_rows, id_, created_at=midday - days * DAY_S)
+    assert await released(one) == ids[:3]
+    await rows.set(version_rows, ids[3], created_at=midday - 60 * DAY_S)
+    assert await released(one) == [ids[3]]
+
+
+async def test_a_version_off_the_line_is_not_kept_for_comparison(rows: Rows) -> None:
+    one, ids = await lived(rows, 2)
+    await one.roll_back()
+    for _ in range(2):
+        await one.traffic()
+        await one.train()
+        await one.decide("live")
+    for id_, days in zip(ids, (4, 3), strict=True):
+        await rows.set(version_rows, id_, created_at=time.time() - days * DAY_S)
+    assert await released(one) == [ids[1]]
 
 
 async def test_the_newest_are_kept(rows: Rows) -> None:

@@ -33,9 +33,10 @@ from recorder.stats.falls import ScenarioFigure
 from recorder.store.database import Project
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
+from recorder.store.schema import versions as version_table
 from recorder.views.campaigns.events import StepDone
 from recorder.views.status.stage_facts import read_stages
-from recorder.views.status.stages import LoopSettings
+from recorder.views.status.stages import LoopSettings, StageStatus
 from recorder.views.versions.live_rewards import live_rounds
 from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
@@ -224,6 +225,37 @@ async def test_a_rollback_decides_a_fall_too(ring: Ring) -> None:
         await until(lambda: said(told, FELL))
         await alias_moves.rollback(ring.store, ring.alias.id)
         await until(lambda: done(told, 2))
+
+
+async def test_no_step_begins_after_a_version_too_far_from_the_base_until_it_is_decided(ring: Ring) -> None:
+    told, trainer = RecordedProgress(), ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, min_groups=1, kl_base_max=0.3, drift_trajectories=4):
+        await live_group(ring, "first", [1.0, 0.0])
+        await until(lambda: done(told, 1))
+        version = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
+        await until(lambda: is_live(ring, version.id))
+        async with ring.store.write() as conn:  # as a trainer that measures it writes it down
+            far = update(version_table).where(version_table.c.id == version.id)
+            await conn.execute(far.values(metrics={"drift.kl_base": 0.4}))
+        await live_group(ring, "second", [1.0, 0.0], version=version.id)
+        (stage,) = [one for one in await until_stage(ring, "kl_base_max") if one.alias == ALIAS]
+        assert stage.text.startswith(
+            f"Learning waits for a decision on {ALIAS}@1: its KL from the base is 0.4 nats a token on the drift set, "
+            "where trainer.kl_base_max is 0.3; read what it answers: `hone show traj_"
+        )
+        await until(lambda: said(told, stage.text))
+        assert len(told.steps()) == 1
+        await alias_moves.set_live(ring.store, ring.alias.id, version.id, why="promote", who="me")
+        await until(lambda: done(told, 2))
+    assert sum("kl_base_max" in text for text in told.warnings()) == 1
+
+
+async def until_stage(ring: Ring, code: str) -> Sequence[StageStatus]:
+    while True:
+        stages = await read_stages(Project(ring.store, PROJECT), LoopSettings())
+        if any(one.code == code for one in stages):
+            return stages
+        await asyncio.sleep(0.01)
 
 
 async def test_rewards_of_a_ranking_show_no_fall(ring: Ring) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -15,17 +16,20 @@ from recorder.queue.training import drift_set
 from recorder.queue.training.drift_set import DRIFT_SET, SHARE
 from recorder.queue.training.steps import list_steps
 from recorder.registry.kept_versions import DAY_S
+from recorder.states import GroupState, StepState
 from recorder.store.schema import step_trajectories
 from recorder.store.schema import versions as version_rows
 from tests.recorder.rows import Rows
 from tests.trainer.building import call, choice, random_ids, trained_row, trajectory
 from tests.trainer.families import save_family
-from tests.trainer.step.left import codes
+from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.training_child import BASE, core, one_step, rows, start, train_on
 from tests.trainer.world import World
 from trainer.artifacts import adapters
 from trainer.batch.row_builder import Row
+from trainer.settings import TrainerSettings
 from trainer.step.core import TrainerCore
+from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.drift.set_reader import context_rows
 from trainer.step.state.results import PhaseSeconds, TrainedStep
@@ -173,3 +177,55 @@ async def test_a_step_is_measured_on_the_set_and_the_store_has_the_figures(world
     assert {name for name in stored if name.startswith("drift.")} == {
         "drift.kl_base", "drift.kl_parent", "drift.kl_day", "drift.entropy", "drift.trajectories", "drift.tokens"
     }  # fmt: skip
+
+
+def test_an_update_that_goes_too_far_is_halved_once_and_the_moments_stay(tiny_base: Path, tmp_path: Path) -> None:
+    trainer = core(tiny_base, tmp_path / "free")
+    trainer.go_to(BASE)
+    parent = trainer.policy.state()
+    whole = drifted(trainer, DriftRequest(answers()), 1).metrics
+    new, moments = trainer.policy.state(), trainer._optimizer.state()["adamw"]
+    bound = whole["drift.kl_parent"] / 2
+    limited = core(tiny_base, tmp_path / "limited", kl_parent_max=bound, drift_trajectories=1)
+    limited.go_to(BASE)
+    trained = drifted(limited, DriftRequest(answers()), 1)
+    half = trained.metrics
+    for name, weights in limited.policy.state().items():
+        torch.testing.assert_close(weights, (parent[name] + new[name]) / 2, rtol=0, atol=1e-7)
+    for number, state in limited._optimizer.state()["adamw"].items():
+        assert all(torch.equal(state[name], moments[number][name]) for name in ("exp_avg", "exp_avg_sq"))
+    assert half["drift.kl_parent_whole"] == whole["drift.kl_parent"]
+    assert half["drift.kl_parent"] < bound  # a quarter, as far as it is quadratic
+    assert half["drift.kl_parent"] == half["drift.kl_base"]
+    assert explain_refusal(half, limited._settings) is None
+    assert half["probe_separation"] < whole["probe_separation"]  # the probe is of the half, which an engine serves
+
+
+def test_half_of_an_update_that_is_still_too_far_is_refused_with_the_numbers() -> None:
+    settings = TrainerSettings(kl_parent_max=0.01, drift_trajectories=1)
+    metrics = {"drift.kl_parent": 0.0123, "drift.kl_parent_whole": 0.0456}
+    reason = str(explain_refusal(metrics, settings))
+    assert all(number in reason for number in ("0.0123", "0.0456", "0.01"))
+    assert explain_refusal({"drift.kl_parent": float("nan"), "drift.kl_parent_whole": 1.0}, settings) is not None
+    assert explain_refusal({}, settings) is None  # no set was drawn yet
+    assert explain_refusal(metrics, TrainerSettings()) is None
+    with pytest.raises(ValidationError, match="drift_trajectories"):
+        TrainerSettings(kl_parent_max=0.01)
+
+
+async def test_a_refused_step_makes_no_version_and_gives_its_groups_back_until_they_are_excluded(world: World) -> None:
+    ids = [await world.group(f"g{number}", [1.0, 0.0], seed=number) for number in range(SHARE)]
+    async with await world.trainer(drift_trajectories=1, kl_parent_max=1e-9, max_tries=2) as trainer:
+        report = await trainer.train_once(await world.claim(trainer))
+        assert (report.version, report.code, report.is_fault) == (None, KL_PARENT_MAX, True)
+        assert "trainer.kl_parent_max" in str(report.reason)
+        assert [await group_state(world, id_) for id_ in ids] == [(GroupState.SCORED, None)] * SHARE
+        assert folders(world) == []
+        [step] = await list_steps(world.store, world.alias.id)
+        assert step.state is StepState.ABANDONED
+        assert step.figures["drift.kl_parent_whole"] > step.figures["drift.kl_parent"] > 1e-9
+        again = await trainer.train_once(await world.claim(trainer))
+    assert again.version is None
+    assert again.left_out == {DRIFT_SET: 1, KL_PARENT_MAX: 2 * SHARE - 1}
+    assert [await group_state(world, id_) for id_ in ids] == [(GroupState.LEFT_OUT, KL_PARENT_MAX)] * SHARE
+    assert (await world.live()).number == 0

@@ -13,6 +13,7 @@ from recorder.base.terminal import clock_time
 from recorder.queue.claims import TrainableGroups
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
 from recorder.queue.training.gpu_pauses import PauseBudget
+from recorder.registry.live_findings import LiveFinding
 from recorder.settings import LearnSettings
 from recorder.states import GroupState
 from recorder.views.status.stages import (
@@ -258,11 +259,15 @@ def test_no_step_is_promised_while_a_version_is_not_decided() -> None:
 
 
 def test_no_step_is_promised_while_nobody_has_decided_about_a_fall() -> None:
-    assert told(scored(9, fallen=("demo@3", "the mean reward fell"))) == (
+    assert told(scored(9, finding=("demo@3", LiveFinding("reward_fall", "the mean reward fell")))) == (
         "waiting",
         "reward_fall",
         "Learning waits for a decision on demo@3: the mean reward fell. `hone rollback` takes it back, `hone promote "
         "demo@3` keeps it.",
+    )
+    assert told(scored(9, finding=("demo@3", LiveFinding("kl_base_max", "it is far"))))[:2] == (
+        "waiting",
+        "kl_base_max",
     )
 
 

@@ -9,14 +9,17 @@ import pytest
 from recorder.ids import new_id
 from recorder.queue import claims
 from recorder.queue.judging.scores import NewPart, record_score
-from recorder.registry import alias_moves, moves, reward_falls
+from recorder.registry import alias_moves, live_findings, moves
 from recorder.registry.aliases import get_alias
+from recorder.registry.live_findings import LiveFinding
 from recorder.stats.falls import Round, ScenarioFigure
 from recorder.store.database import Project
 from recorder.views.versions.live_rewards import live_rounds
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.score_rows import new_score
+
+FELL = LiveFinding("reward_fall", "it fell")
 
 
 @pytest.fixture
@@ -93,14 +96,14 @@ async def test_a_version_that_is_kept_is_the_first_of_those_compared_with(learne
     await earned(learned, [0.0], first.id, "a")
     alias = await get_alias(project, learned.alias)
     for _ in range(2):  # it is written once
-        await reward_falls.write_fall(learned.store, alias, first.id, "it fell", {"now": 0.0})
+        await live_findings.write_finding(learned.store, alias, first.id, FELL, {"now": 0.0})
     async with learned.store.read() as conn:
-        assert await reward_falls.find_undecided_fall(conn, first.id) == "it fell"
+        assert await live_findings.find_undecided(conn, first.id) == FELL
     for _ in range(2):  # and decided once
         await alias_moves.set_live(learned.store, learned.alias_id, first.id, why="promote", reason="harder tasks")
     async with learned.store.read() as conn:
-        assert await reward_falls.find_undecided_fall(conn, first.id) is None
-    assert await reward_falls.has_fallen(learned.store, first.id)
+        assert await live_findings.find_undecided(conn, first.id) is None
+    assert await live_findings.has_finding(learned.store, first.id, "reward_fall")
     found = [(move.move, move.why) for move in await moves.list_moves(project, version_ids=[first.id])]
     assert found[:2] == [("kept", "harder tasks"), ("reward_fall", "it fell")]
     assert await rounds(learned) == [{"a": ScenarioFigure(1, 0.0, 0.0)}]
