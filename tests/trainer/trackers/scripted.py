@@ -26,8 +26,8 @@ _TRAINER: Final = (
     "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation", "text_contradictions",
     "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met", "demonstrations",
     "rendered_tokens", "objective.imitate.tokens", "objective.imitate.loss", "objective.imitate.gradient_share",
-    "drift.kl_base", "drift.kl_parent", "drift.kl_parent_whole", "drift.kl_day", "drift.kl_week", "drift.entropy", "drift.trajectories",
-    "drift.tokens",
+    "drift.kl_base", "drift.kl_parent", "drift.kl_parent_whole", "drift.kl_day", "drift.kl_week", "drift.entropy",
+    "drift.trajectories", "drift.tokens",
 )  # fmt: skip
 _HEALTH: Final = (
     "length", "turns", "tool_calls", "seconds", "repetition", "zero_variance", "perfect", "judge_agreement",
