@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recorder.queue.judging.scores import StoredScore
     from recorder.store.database import Project, Store
     from recorder.store.ledger import Entry
-    from recorder.views.follow_ups.rules import FollowUp
+    from recorder.views.follow_ups.events import FollowUp
     from recorder.views.status.judging import JudgingFailure
     from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
 

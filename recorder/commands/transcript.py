@@ -21,7 +21,7 @@ from recorder.messages.calls import DROPPED_ITEMS, DROPPED_TOOLS
 if TYPE_CHECKING:
     from recorder.messages.calls import Message
     from recorder.queue.judging.scores import NewPart, StoredScore
-    from recorder.views.follow_ups.rules import FollowUp
+    from recorder.views.follow_ups.events import FollowUp
     from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
 
 SHOWN_CHARS: Final = 4000  # of one message, without --full

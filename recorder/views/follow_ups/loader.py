@@ -21,7 +21,8 @@ from recorder.messages.plain_text import tool_calls as requested_tools
 from recorder.states import CallKind, CallState, Confidence, Origin
 from recorder.store.database import Store
 from recorder.store.schema import calls, nodes, trajectories
-from recorder.views.follow_ups.rules import FollowUp, LinkedCall, TrajectoryEnd, attach_follow_ups
+from recorder.views.follow_ups.events import FollowUp
+from recorder.views.follow_ups.rules import LinkedCall, TrajectoryEnd, attach_follow_ups
 from recorder.views.trajectories.assembly import restore_message
 from recorder.views.trajectories.shapes import TrajectoryView
 
@@ -104,7 +105,7 @@ def _calls_of_others(view: TrajectoryView, *conditions: ColumnElement[bool]) -> 
 async def _linked(conn: AsyncConnection, view: TrajectoryView, own: Sequence[Any]) -> Sequence[Any]:
     """Return calls of other trajectories that continue an own call, or what an own call continues."""
     parents = {row.id for row in own} | {row.parent_call_id for row in own if row.parent_call_id is not None}
-    return (await conn.execute(_calls_of_others(view, calls.c.parent_call_id.in_(sorted(parents))))).all()
+    return list(await conn.execute(_calls_of_others(view, calls.c.parent_call_id.in_(sorted(parents)))))
 
 
 async def _next_conversations(conn: AsyncConnection, view: TrajectoryView, own: Iterable[Any]) -> Sequence[Any]:
@@ -115,7 +116,7 @@ async def _next_conversations(conn: AsyncConnection, view: TrajectoryView, own: 
     if not following:
         return []
     begins = (calls.c.trajectory_id.in_(following), calls.c.parent_call_id.is_(None))
-    return (await conn.execute(_calls_of_others(view, *begins))).all()
+    return list(await conn.execute(_calls_of_others(view, *begins)))
 
 
 async def _following(conn: AsyncConnection, view: TrajectoryView) -> list[str]:

@@ -1,6 +1,6 @@
 """Attach what came next to the answers of a trajectory, whichever trajectory recorded it. Pure.
 
-Owns: the kinds of follow-ups, and the turn that each of them answers. Refuses: queries
+Owns: what counts as a follow-up, and the turn that each of them answers. Refuses: queries
 (`recorder.views.follow_ups.loader`), which call continues which (`recorder.capture`), and what a follow-up says about
 the answer (`judge.rewards.follow_ups`).
 
@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from recorder.base.json_limits import parse_json_text
 from recorder.messages.calls import Message, ParentCall
 from recorder.messages.plain_text import message_text
 from recorder.queue.feedback import RESERVED
 from recorder.states import CallState, ToolOutcome, TrajectoryState
+from recorder.views.follow_ups.events import FollowUp, FollowUpKind
 from recorder.views.trajectories.shapes import FeedbackView, ToolCallView
 
 MOST_EVENTS: Final = 4  # that are attached to one answer, the earliest
@@ -31,36 +31,6 @@ _ANSWERED: Final = frozenset({CallState.COMPLETE, CallState.ABORTED})  # the use
 _FAILED: Final = frozenset({ToolOutcome.FAILED, ToolOutcome.ERRORED})
 _ERROR: Final = re.compile(r"\s*(?:[\w.]*(?:Error|Exception)\s*:|error\s*:|traceback \(most recent call last\))", re.I)
 _WORD: Final = re.compile(r"\w+")
-
-
-class FollowUpKind(StrEnum):
-    """What came next."""
-
-    MESSAGE = "message"  # the user's next message in the conversation
-    TOOL_ERROR = "tool_error"  # a tool that the answer called failed
-    RETRY = "retry"  # the same request again, and the answer was not continued
-    EDITED = "edited"  # the message before the answer was edited and sent again
-    FEEDBACK = "feedback"  # feedback with a comment
-    ABANDONED = "abandoned"  # nothing came, although the conversation was not over
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """One thing that came next after the answer `choice` of the call `call_id`.
-
-    `source_call_id` and `source_trajectory_id`: which call and which trajectory recorded it. `name` and `value`: of
-    feedback; for a tool's error `name` is the tool's, or the id of its call. `at`: unix seconds.
-    """
-
-    kind: FollowUpKind
-    call_id: str
-    choice: int
-    text: str
-    at: float
-    source_trajectory_id: str
-    source_call_id: str | None = None
-    name: str | None = None
-    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)

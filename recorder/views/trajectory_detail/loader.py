@@ -12,8 +12,8 @@ from typing import Any
 
 from recorder.states import StepState
 from recorder.store.database import Store
+from recorder.views.follow_ups.events import FollowUp
 from recorder.views.follow_ups.loader import load_follow_ups
-from recorder.views.follow_ups.rules import FollowUp
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectory
 from recorder.views.trajectory_detail.conversation import AnswerFacts, Conversation, build_conversation

@@ -13,7 +13,7 @@ from recorder.commands import transcript
 from recorder.messages.calls import SamplingParameters
 from recorder.queue.judging.scores import NewPart, StoredScore
 from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
-from recorder.views.follow_ups.rules import FollowUp, FollowUpKind
+from recorder.views.follow_ups.events import FollowUp, FollowUpKind
 from recorder.views.trajectories.shapes import (
     CallView,
     ChoiceView,

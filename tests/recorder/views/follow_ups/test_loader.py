@@ -15,8 +15,8 @@ from recorder.queue.feedback import add_feedback
 from recorder.states import CallState, TrajectoryState
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
+from recorder.views.follow_ups.events import FollowUp
 from recorder.views.follow_ups.loader import load_follow_ups
-from recorder.views.follow_ups.rules import FollowUp
 from recorder.views.trajectories.transcripts import load_trajectory
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
 

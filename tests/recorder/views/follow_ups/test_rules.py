@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from recorder.messages.calls import Message, ParentCall
 from recorder.states import CallState, TrajectoryState
+from recorder.views.follow_ups.events import FollowUpKind
 from recorder.views.follow_ups.rules import (
     MOST_EVENTS,
-    FollowUpKind,
     LinkedCall,
     TrajectoryEnd,
     attach_follow_ups,
