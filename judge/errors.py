@@ -15,7 +15,8 @@ JudgeError
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
     ├── RecipeUnknown     the group asks for a judge recipe that these settings do not have
     └── PartsMissing      too few trajectories have a reward, because parts of it are missing
-        └── CheckUndecided  code cannot decide these parts: after a few tries the group is excluded
+        ├── CheckUndecided  code cannot decide these parts: after a few tries the group is excluded
+        └── NoFollowUp    nothing that users wrote gives these parts: the group is excluded
 """
 
 from __future__ import annotations
@@ -126,3 +127,7 @@ class PartsMissing(JudgeFailed):
 
 class CheckUndecided(PartsMissing):
     """So many trajectories have a check that code could not decide that too few can get a reward."""
+
+
+class NoFollowUp(PartsMissing):
+    """So few trajectories have a follow-up that says something about them that too few can get a reward."""

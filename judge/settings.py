@@ -68,10 +68,11 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["ruler", "function", "feedback", "rule", "rubric"]
+    kind: Literal["ruler", "function", "feedback", "rule", "rubric", "follow_up"]
     """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users sent through the API.
     `rule`: a check by Hone itself, with the value 1 where the rule is broken, else 0. `rubric`: the judge model decides
-    which criteria of the scenario (`rubric = […]`) each trajectory meets."""
+    which criteria of the scenario (`rubric = […]`) each trajectory meets. `follow_up`: what came next after its
+    answers, such as the user's next message; rules decide, else the judge model."""
     name: str = ""
     """Name of the part in scores; for feedback, the feedback's name. Default: `ruler`, the rule, the function's name.
     `reward` is the name of the whole: a function called so has its class's or its module's name."""
@@ -110,12 +111,14 @@ class RewardSettings(BaseModel):
     def _bounded(self) -> RewardSettings:
         if self.low >= self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
-        if self.kind in ("ruler", "rule", "rubric") and (self.low, self.high) != (0.0, 1.0):
+        if self.kind in ("ruler", "rule", "rubric", "follow_up") and (self.low, self.high) != (0.0, 1.0):
             raise ValueError(f"a {self.kind} is worth 0 to 1: it takes neither `low` nor `high`")
         if self.effect == "score":
             return self
         if self.kind == "ruler":
             raise ValueError(f"RULER's scores compare; they cannot be a {self.effect}")
+        if self.kind == "follow_up":
+            raise ValueError(f"a follow-up is worth more the better it is; it cannot be a {self.effect}")
         if self.low < 0:
             raise ValueError(f"a {self.effect} is never below 0, so `low` cannot be {self.low:g}")
         if self.missing == "drop_part":
@@ -264,12 +267,16 @@ class JudgeSettings(BaseModel):
     missing: Missing | None = None
     """What happens where a trajectory lacks a part. `exclude`: the trajectory gets no reward. `drop_part`: the part is
     dropped for its whole group, unless the trajectory is at fault (a function failed on it): then it gets no reward.
-    `hold`: its group waits, and is tried again. Default: `exclude`; `drop_part` for feedback that enters the mean."""
+    `hold`: its group waits, and is tried again. Default: `exclude`; `drop_part` for feedback and follow-ups that enter
+    the mean."""
     recipes: dict[str, RecipeSettings] = {}
     """Further judge recipes by name. An alias or a campaign selects one with `judge_recipe`. The top of [judge] is the
     recipe `default`."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
     """How long the judge waits for feedback."""
+    follow_up_wait_s: float = Field(900.0, ge=0)
+    """Rewards of kind `follow_up`: after a group's last trajectory ended, the judge waits this long for what users
+    write next, before it scores the group. What comes later changes no reward."""
     python: Path | None = None
     """The Python that runs reward functions. Default: the one that runs Hone."""
     folder: Path = Path()
@@ -287,6 +294,7 @@ class JudgeSettings(BaseModel):
     """How many groups one worker scores at once, and the most open requests that it has at the judge."""
 
     _of_aliases: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _reads_comments: bool = PrivateAttr(True)
 
     @field_validator("recipes")
     @classmethod
@@ -397,6 +405,17 @@ class JudgeSettings(BaseModel):
         settings._of_aliases = dict(recipes)
         return settings
 
+    def without_comments(self) -> JudgeSettings:
+        """These settings with follow-ups read without comments of feedback, which may state a label."""
+        settings = self.model_copy()
+        settings._reads_comments = False
+        return settings
+
+    @property
+    def reads_comments(self) -> bool:
+        """Whether comments of feedback are follow-ups."""
+        return self._reads_comments
+
     def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
         """The name of the recipe that judges trajectories: their campaign's, else their alias's, else `default`."""
         return of_campaign or self._of_aliases.get(alias or "") or DEFAULT
@@ -428,4 +447,4 @@ class JudgeSettings(BaseModel):
         wanted = reward.missing or self.missing
         if reward.effect != "score":
             return "hold" if wanted == "hold" else "exclude"
-        return wanted or ("drop_part" if reward.kind == "feedback" else "exclude")
+        return wanted or ("drop_part" if reward.kind in ("feedback", "follow_up") else "exclude")

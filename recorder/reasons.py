@@ -30,6 +30,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "too_long_to_judge": "Even shortened, the prompt does not fit into `judge.max_context_chars`.",
         "waiting_for_feedback": "Feedback may still arrive (`judge.feedback.wait_s`).",
         "parts_missing": "Too many trajectories lack a part of the reward, and get no reward.",
+        "waiting_for_follow_up": "Users may still write what comes next (`judge.follow_up_wait_s`).",
+        "no_follow_up": "Nothing that says something about the answers came within `judge.follow_up_wait_s`.",
         "check_undecided": "Code could not decide a rule, a function or a criterion's `check` in three tries.",
         "recipe_unknown": "The judge's settings lack the judge recipe that the group's campaign or alias names.",
         "no_judge_model": "A rubric has criteria that code cannot decide, and `judge.model` is not set.",

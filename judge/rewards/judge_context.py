@@ -15,6 +15,7 @@ from judge.errors import JudgeFailed, RecipeUnknown
 from judge.llm.panel import PanelJudge, PanelReply, StoredReply
 from judge.llm.prompt import SEEDS, GroupPrompt
 from judge.llm.ruler import GroupRuling
+from judge.rewards.follow_ups import FollowUpJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import RewardPart
 from judge.rewards.rubrics import RubricJudge
@@ -86,6 +87,7 @@ class JudgeContext:
     order_seed: Callable[[], int] = drawn_seed
     asked_of: Callable[[str | None], JudgeContext] | None = None
     strong: JudgeContext | None = None
+    follow_ups: FollowUpJudge | None = None
 
     def afresh(self) -> JudgeContext:
         """The same context without any stored reply."""
@@ -97,6 +99,7 @@ class JudgeContext:
             others={name: other.afresh() for name, other in self.others.items()},
             asked_of=None if asked_of is None else lambda alias: asked_of(alias).afresh(),
             strong=self.strong and self.strong.afresh(),
+            follow_ups=self.follow_ups and self.follow_ups.afresh(),
         )
 
     def of(self, group: RecipeOwner) -> JudgeContext:

@@ -1,8 +1,9 @@
 """The reward kinds, and their registry in the order in which they are evaluated.
 
 `rubric` and `ruler` ask a judge model: `rubric` checks each trajectory against its scenario's criteria, `ruler`
-compares the members of a group. `feedback` comes from users through the API, `function` is the user's code, `rule` is a
-check by Hone. A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`.
+compares the members of a group. `follow_up` reads what came next, by rules or a judge model. `feedback` comes from
+users through the API, `function` is the user's code, `rule` is a check by Hone. A new kind is a function, one line in
+the registry, and one word in the `kind` of `judge.settings`.
 
 Owns: whether a request is needed, with which prompts, and whether the replies agree enough to be a score. Refuses:
 rubrics, rules and running functions (the modules beside it), prompts (`judge.llm.prompt`), asking and combining replies
@@ -23,6 +24,7 @@ from judge.llm.group_text import prompt_trajectory
 from judge.llm.panel import PanelReply, ask_panel, combine_verdicts, reply_agreement, require_quorum, total_usage
 from judge.llm.prompt import ALONE, TOO_LONG, GroupPrompt, JudgeRequest, build_prompt, judge_requests
 from judge.llm.ruler import GroupRuling, identical_ruling
+from judge.rewards.follow_ups import wait_left
 from judge.rewards.functions import function_input
 from judge.rewards.human_choice import human_choices
 from judge.rewards.judge_context import JudgeContext, Kind, KindResult
@@ -242,6 +244,25 @@ def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
     return RewardPart(float(newest.value), newest.comment, of_run=False)
 
 
+async def by_follow_up(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
+) -> KindResult:
+    """What came next after each trajectory's answers: at most one request a trajectory.
+
+    Raises:
+        PartsMissing: nothing came yet after some trajectory's last answer, and `judge.follow_up_wait_s` is not over.
+    """
+    if context.follow_ups is None:
+        raise JudgeMisconfigured("this judge context was opened without a reward of kind follow_up")
+    subjects = await context.follow_ups.read(members)
+    wait_s = wait_left(members, subjects, context.settings.follow_up_wait_s)
+    if reward.weight > 0 and wait_s is not None:
+        raise PartsMissing("waiting_for_follow_up", "users may still write next", wait_s=wait_s)
+    found = await context.follow_ups.judge(subjects)
+    ruling = GroupRuling({}, "", found.version, found.spent, found.asked) if found.judged else None
+    return KindResult(found.parts, ruling=ruling, run_prompts=found.prompts)
+
+
 async def by_function(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
@@ -270,8 +291,9 @@ async def by_rule(
 REWARDS: Mapping[str, Kind] = {
     "rule": by_rule,
     "feedback": by_feedback,
+    "follow_up": by_follow_up,
     "function": by_function,
     "ruler": by_ruler,
     "rubric": by_rubric,
 }
-BY_MODEL: Final = frozenset({"ruler", "rubric"})  # the kinds that ask a judge model
+BY_MODEL: Final = frozenset({"ruler", "rubric", "follow_up"})  # the kinds that ask a judge model

@@ -17,7 +17,7 @@ class RewardPart:
     the same names. `of_run`: the missing value is the trajectory's own fault (a check failed on it), not the judge's or
     the users'. `unasked`: the value was assigned without asking a judge; it ties its group, and means nothing outside
     it. `undecided`: code that should have given the value could not (a rule, a criterion's check, a function), and will
-    most likely not at the next try.
+    most likely not at the next try. `absent`: users gave none, and nobody waits for it any longer.
     """
 
     value: float | None
@@ -27,3 +27,4 @@ class RewardPart:
     of_run: bool = True
     unasked: bool = False
     undecided: bool = False
+    absent: bool = False

@@ -13,13 +13,12 @@ judge is paid for a trajectory whose coded criteria cannot be decided.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import copy
 import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from hashlib import blake2b
 from typing import Any, Final
 
 from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, PromptTooLong
@@ -29,61 +28,40 @@ from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
 from judge.llm.ruler import Ask
 from judge.rewards.code_checks import CodeJudge, CodeJudges, UndecidedCheck
 from judge.rewards.part import RewardPart
+from judge.rewards.verdict_cache import VerdictCache
 from judge.settings import JudgeSettings
-from recorder.errors import RubricInvalid, StoreError
+from recorder.errors import RubricInvalid
 from recorder.llm import rubric
 from recorder.llm.rubric import Criterion
-from recorder.queue.judging import records
-from recorder.queue.judging.records import CachedVerdicts, NewVerdicts
+from recorder.queue.judging.records import CachedVerdicts
 from recorder.store.database import Project
 from recorder.views.trajectories.shapes import TrajectoryView
 
-# The settings that a verdict depends on, beside the response and the criteria.
-_ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "extra"}
-
 
 class StoredVerdicts:
-    """Verdicts that were paid for, under the current settings.
-
-    With `keep` false nothing is written. With `again` none is reused, and new ones replace the old.
-    """
+    """Verdicts on criteria that were paid for; `keep` and `again` as in `VerdictCache`."""
 
     def __init__(self, settings: JudgeSettings, project: Project, *, keep: bool = True, again: bool = False) -> None:
-        self._settings = settings
-        self._by = settings.model_dump(mode="json", include=_ASKED_BY)
-        self._project = project
-        self._keep = keep
-        self._again = again
-        self._waiting: list[NewVerdicts] = []
-        self._writing = asyncio.Lock()
+        self._cache = VerdictCache(settings, project, keep=keep, again=again)
 
     def afresh(self) -> StoredVerdicts:
         """The same without reuse: new verdicts replace the old."""
-        return StoredVerdicts(self._settings, self._project, keep=self._keep, again=True)
+        made = copy.copy(self)
+        made._cache = self._cache.afresh()
+        return made
 
     def key(self, run: PromptTrajectory, texts: Sequence[str], *, evidence: bool) -> str:
         """A key that is equal for equal questions to the same judge. It may take a while: not for the event loop."""
-        asked = [self._by, content_hash(run, texts, evidence=evidence)]
-        return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return self._cache.key(content_hash(run, texts, evidence=evidence))
 
     async def find(self, keys: Sequence[str]) -> dict[str, RubricVerdicts]:
         """The stored verdicts, by key."""
-        if self._again:
-            return {}
-        found = await records.find_verdicts(self._project, keys)
-        return {key: _checked(kept) for key, kept in found.items()}
+        return {key: _checked(kept) for key, kept in (await self._cache.find(keys)).items()}
 
     async def keep(self, key: str, run_id: str, checked: RubricVerdicts) -> None:
         """Store verdicts before returning. If the store refuses, they are requested again when needed."""
-        if not self._keep:
-            return
         verdicts = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
-        self._waiting.append(NewVerdicts(key, run_id, verdicts, checked.version))
-        async with self._writing:  # the call before this one may have written these verdicts too
-            together, self._waiting = self._waiting, []
-            if together:
-                with contextlib.suppress(StoreError):
-                    await records.keep_verdicts(self._project, together, anew=self._again)
+        await self._cache.keep(key, run_id, verdicts, checked.version)
 
 
 def _checked(kept: CachedVerdicts) -> RubricVerdicts:

@@ -46,6 +46,14 @@ NO_MODEL: Final = Finding(
 )
 
 
+RULES_ALONE: Final = Finding(
+    "judge",
+    FindingLevel.NOTE,
+    "a reward is of kind follow_up and judge.model is not set: rules decide only thanks, repeats and tool errors.",
+    "Trajectories with other follow-ups get no reward until it is set.",
+)
+
+
 BASE_IS_ASKED: Final = (
     f"{BASE} (the base model of a group's alias) is asked through a running proxy, `hone up` or `hone serve`. It needs "
     "no key; without a proxy its groups wait."
@@ -64,6 +72,8 @@ async def check_judge(settings: JudgeSettings, *, ask: bool = False) -> list[Fin
     kinds = {reward.kind for reward in rewards}
     if "rubric" in kinds and not settings.model:
         findings.append(NO_MODEL)
+    if "follow_up" in kinds and not settings.model:
+        findings.append(RULES_ALONE)
     models = _asked(settings, kinds)
     keys = [await asyncio.to_thread(_key, model) for model in models]
     findings.extend(keys)
@@ -97,7 +107,7 @@ def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
     """The judge models in use, each once."""
     members = list(settings.members) if "ruler" in kinds else []
     asked = [settings.as_member(member) for member in members]
-    if "rubric" in kinds and settings.model:
+    if kinds & {"rubric", "follow_up"} and settings.model:
         asked.append(settings)
     if asked and (strong := settings.by_strong()) is not None:
         asked.append(strong)

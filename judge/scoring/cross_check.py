@@ -222,5 +222,5 @@ def _asked(settings: JudgeSettings) -> Sequence[RewardSettings]:
 def _name(settings: JudgeSettings) -> str:
     """The name of the judge, for people."""
     kinds = {one.kind for one in _asked(settings)}
-    asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if "rubric" in kinds else ""]
+    asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if kinds & {"rubric", "follow_up"} else ""]
     return " + ".join(dict.fromkeys(one for one in asked if one))

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from judge.errors import CheckUndecided, JudgeFailed, JudgeUnavailable, JudgeUsage, PartsMissing, RequestNotSent
+from judge.errors import (
+    CheckUndecided,
+    JudgeFailed,
+    JudgeUnavailable,
+    JudgeUsage,
+    NoFollowUp,
+    PartsMissing,
+    RequestNotSent,
+)
 from judge.llm.panel import PanelReply
 from judge.llm.prompt import GroupPrompt
 from judge.llm.ruler import GroupRuling
@@ -208,6 +216,14 @@ def _too_few(
             f"a check cannot be decided on {len(undecided)} of {len(members)} trajectories: {why} (on {id_})",
             spent=_spent(found),
         )
+    absent = {} if made.waits else _absent(members, found, made)
+    if len(members) - len(absent) < _fewest(group, members):
+        id_, why = next(iter(absent.items()))
+        return NoFollowUp(
+            GroupCode.NO_FOLLOW_UP,
+            f"{len(absent)} of {len(members)} trajectories have no reward, and none is expected: {why} (on {id_})",
+            spent=_spent(found),
+        )
     reasons = [f"{id_}: no reward: {why}" for id_, why in made.lacking.items()]
     more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
     return PartsMissing(
@@ -225,6 +241,24 @@ def _undecided(found: Mapping[str, KindResult], settings: JudgeSettings) -> dict
         for name in counting
         for id_, part in found[name].parts.items()
         if part.value is None and part.undecided
+    }
+
+
+def _absent(members: Sequence[TrajectoryView], found: Mapping[str, KindResult], made: RewardParts) -> dict[str, str]:
+    """The trajectories that have no reward only because users gave none, each with the part and why."""
+    names = [reward.name for reward in made.counting if reward.name in found]
+    gaps = {
+        member.id: {
+            name: part
+            for name in names
+            if (part := found[name].parts.get(member.id)) is not None and part.value is None
+        }
+        for member in members
+    }
+    return {
+        id_: "; ".join(f"{name}: {part.explanation}" for name, part in parts.items())
+        for id_, parts in gaps.items()
+        if parts and all(part.absent for part in parts.values())
     }
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from judge.errors import JudgeMisconfigured
+from judge.llm.follow_up import FORM
 from judge.llm.judge_model import BaseEndpoints, BaseJudge, JudgeAnswer, JudgeModel, Messages
 from judge.llm.panel import PanelJudge, StoredReply
 from judge.llm.prompt import GroupPrompt
@@ -22,9 +23,11 @@ from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask, GroupRuling
 from judge.panel_settings import BASE
 from judge.rewards.code_checks import CodeJudges
+from judge.rewards.follow_ups import FollowUpJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.judge_context import JudgeContext, ReplyStore, StoredReplies
 from judge.rewards.rubrics import RubricJudge, StoredVerdicts
+from judge.rewards.verdict_cache import VerdictCache
 from judge.scoring.reward_parts import recipe_hash
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.base.lru import Lru
@@ -149,7 +152,7 @@ async def open_judge_context(
 
 def _asks_a_model(settings: JudgeSettings) -> bool:
     kinds = {reward.kind for reward in _all_rewards(settings)}
-    return "ruler" in kinds or ("rubric" in kinds and bool(settings.model))
+    return "ruler" in kinds or (bool(kinds & {"rubric", "follow_up"}) and bool(settings.model))
 
 
 def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
@@ -191,12 +194,15 @@ class _SharedParts:
         if any(reward.kind == "rubric" for reward in rewards):
             rubrics = self._rubrics(settings, alias, rewards)
         named = settings.of_alias(alias)
+        follow_ups = None
+        if any(reward.kind == "follow_up" for reward in rewards):
+            follow_ups = self._follow_ups(settings, alias)
 
         def context_of(name: str) -> JudgeContext:
             recipe = named.by_recipe(name)
             functions = self.pools.of(recipe)
             replies = CachedReplies(self.project, recipe, functions)
-            return JudgeContext(recipe, judges, functions, replies, rubrics, name)
+            return JudgeContext(recipe, judges, functions, replies, rubrics, name, follow_ups=follow_ups)
 
         return replace(context_of(DEFAULT), others={name: context_of(name) for name in settings.recipes})
 
@@ -205,6 +211,11 @@ class _SharedParts:
         asks = {evidence: self.asking.by(reply_format(evidence=evidence), settings, alias) for evidence in quoting}
         named = settings.of_alias(alias)
         return RubricJudge(named, asks, self.code, StoredVerdicts(named, self.project, keep=self.keep))
+
+    def _follow_ups(self, settings: JudgeSettings, alias: str | None) -> FollowUpJudge:
+        ask = self.asking.by(FORM.schema(), settings, alias) if settings.model else None
+        named = settings.of_alias(alias)
+        return FollowUpJudge(named, self.project, ask, VerdictCache(named, self.project, keep=self.keep))
 
 
 class _JudgeModels:
@@ -291,4 +302,4 @@ def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
             f"the judge recipe {name!r} has no part that can be tested: set judge.model, or name functions, rules or a "
             "rubric in its rewards (feedback comes from people)"
         )
-    return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None})
+    return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None}).without_comments()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import Any, TypeVar
 
-from judge.errors import CheckUndecided, JudgeFailed, JudgeUnavailable, JudgeUsage
+from judge.errors import CheckUndecided, JudgeFailed, JudgeUnavailable, JudgeUsage, NoFollowUp
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring import cross_check
 from judge.scoring.cross_check import CrossChecker, JudgeAssignment
@@ -220,6 +220,8 @@ class JudgeWorker:
             await self._persistently(lambda: scores.exclude_group(self._project.store, claim, code, why))
         except CheckUndecided as e:
             await self._undecided(claim, e)
+        except NoFollowUp as e:
+            await self._without_follow_up(claim, e)
         except JudgeFailed as e:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
@@ -269,6 +271,12 @@ class JudgeWorker:
             return
         log.warning("group %s excluded after %d tries: %s", claim.group_id, UNDECIDED_TRIES, failure)
         detail = {"detail": _failure_detail(failure), "tries": UNDECIDED_TRIES}
+        await self._persistently(lambda: scores.exclude_group(self._project.store, claim, failure.code, detail))
+
+    async def _without_follow_up(self, claim: GroupClaim, failure: NoFollowUp) -> None:
+        """Exclude the group: what users write later changes no reward."""
+        log.info("group %s excluded: %s", claim.group_id, failure)
+        detail = {"detail": _failure_detail(failure)}
         await self._persistently(lambda: scores.exclude_group(self._project.store, claim, failure.code, detail))
 
     def _backoff_s(self, tries: int) -> float:

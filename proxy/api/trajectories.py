@@ -118,8 +118,8 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
 async def show_trajectory(
     hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
-    """Return one trajectory with its calls, its `conversation` message by message, its `outcome` and its `timeline`.
-    `tokens` adds the exact ids and logprobs."""
+    """Return one trajectory with its calls, its `conversation` message by message, its `outcome`, its `timeline`, and
+    `follow_ups`: what came after its answers. `tokens` adds the exact ids and logprobs."""
     trajectory_id = await find_trajectory(hone.project, trajectory, group)
     view = await load_trajectory(hone.project.store, trajectory_id, with_tokens=tokens)
     return json_response(detail_json(await build_detail(hone.project.store, view)))

@@ -32,7 +32,7 @@ from recorder.messages.calls import (
 from recorder.messages.lineage import ConversationAnswer, has_answer
 from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, TrajectoryState
-from recorder.store.write_backends import WriteBackend
+from recorder.store.write_backends import Executor, WriteBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,11 @@ class TrajectoryResolver:
         if parent is not None:
             return parent
         issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages))
-        parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
-        if parent is not None:
-            return parent
+        if issued:
+            homes = await self._backend.read(lambda ex: recorded_calls.find_continued(ex, trajectory.id))
+            parent = next((i.choice for i in issued if i.trajectory_id in homes), None)
+            if parent is not None:
+                return parent
         said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
         return next((s.choice for s in lineage.matching_exchanges(messages, said)), None)
 
@@ -372,9 +374,13 @@ class TrajectoryResolver:
         return await self._leaf_in(trajectory_id, ends[len(told) :])
 
     async def _retold_in(self, project_id: str, trajectory_id: str, turn: ConversationAnswer) -> ParentCall | None:
-        retold = await self._backend.read(
-            lambda ex: recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
-        )
+        """Return the choice of a trajectory, or of one that it continues, that a message repeats in another form."""
+
+        def find(ex: Executor) -> list[lineage.Match]:
+            homes = recorded_calls.find_continued(ex, trajectory_id)
+            return recorded_calls.find_retold_in(ex, project_id, turn, homes, ANYBODY)
+
+        retold = await self._backend.read(find)
         best = lineage.decide_parent(retold).match
         return ParentCall(best.call_id, best.choice) if best is not None else None
 

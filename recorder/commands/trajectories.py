@@ -7,6 +7,7 @@ Owns: reading arguments and printing. Refuses: queries, and the look of a conver
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from recorder.queue.judging.scores import StoredScore
     from recorder.store.database import Project, Store
     from recorder.store.ledger import Entry
+    from recorder.views.follow_ups.events import FollowUp
     from recorder.views.status.judging import JudgingFailure
     from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
 
@@ -45,9 +47,10 @@ def show(context: Context, object_id: str, group: str | None, full: bool) -> Non
 
     kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
     if context.json:
-        write_json({"kind": kind, kind: found.view, "score": found.score, "failed": found.failed})
+        shown = {"kind": kind, kind: found.view, "score": found.score, "failed": found.failed}
+        write_json(shown | ({"follow_ups": found.follow_ups} if kind == "trajectory" else {}))
     elif isinstance(found.view, TrajectoryView):
-        print_shown(transcript.render_trajectory(found.view, found.score, found.versions, full=full))
+        print_shown(transcript.render_trajectory(found.view, found.score, found.versions, found.follow_ups, full=full))
     elif isinstance(found.view, CallView):
         print_shown(transcript.render_call(found.view, found.versions, full=full))
     else:
@@ -64,10 +67,12 @@ class _NamedObject:
     score: StoredScore | None
     versions: dict[str, str]
     failed: JudgingFailure | None = None  # set if it is a group that could not be judged
+    follow_ups: Sequence[FollowUp] = ()  # of a trajectory
 
 
 async def _find(project: Project, object_id: str, group: str | None) -> _NamedObject:
     from recorder.registry.versions import get_versions
+    from recorder.views.follow_ups.loader import load_follow_ups
     from recorder.views.lists.short_ids import expand_id
     from recorder.views.trajectories.transcripts import find_trajectory, load_group, trajectory_of_call
 
@@ -78,9 +83,8 @@ async def _find(project: Project, object_id: str, group: str | None) -> _NamedOb
         home, score = await _trajectory_with_score(project.store, of_call)
         return _NamedObject(next(c for c in home.calls if c.id == object_id), score, names)
     try:
-        return _NamedObject(
-            *await _trajectory_with_score(project.store, await find_trajectory(project, object_id, group)), names
-        )
+        view, score = await _trajectory_with_score(project.store, await find_trajectory(project, object_id, group))
+        return _NamedObject(view, score, names, follow_ups=await load_follow_ups(project.store, view))
     except NotFound:
         group_id = await _group_id(project, object_id)
     from recorder.views.status.judging import find_judging_failure

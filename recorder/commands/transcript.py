@@ -21,6 +21,7 @@ from recorder.messages.calls import DROPPED_ITEMS, DROPPED_TOOLS
 if TYPE_CHECKING:
     from recorder.messages.calls import Message
     from recorder.queue.judging.scores import NewPart, StoredScore
+    from recorder.views.follow_ups.events import FollowUp
     from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
 
 SHOWN_CHARS: Final = 4000  # of one message, without --full
@@ -34,9 +35,14 @@ _ROLE_STYLES: Final = {
 
 
 def render_trajectory(
-    view: TrajectoryView, score: StoredScore | None, versions: Mapping[str, str], *, full: bool = False
+    view: TrajectoryView,
+    score: StoredScore | None,
+    versions: Mapping[str, str],
+    follow_ups: Sequence[FollowUp] = (),
+    *,
+    full: bool = False,
 ) -> RenderableType:
-    """Render a trajectory: its times, its rewards, and the conversation up to its last main call.
+    """Render a trajectory: its times, its rewards, the conversation up to its last main call, and what came next.
 
     `versions`: version id → name.
     """
@@ -51,7 +57,25 @@ def render_trajectory(
     on_path = {id_ for id_, _ in view.main_path}
     shown.append(_other_calls([c for c in view.calls if c.id not in on_path]))
     shown.append(_other_tools([t for t in view.tool_calls if (t.call_id, t.choice) not in set(view.main_path)]))
+    if follow_ups:
+        shown.append(_follow_ups(follow_ups, view.id, full))
     return Group(*shown)
+
+
+def _follow_ups(events: Sequence[FollowUp], trajectory_id: str, full: bool) -> RenderableType:
+    """Render what came after the answers, each with the call that it is about and the trajectory that recorded it."""
+    rows = [
+        (
+            format_time(one.at),
+            str(one.kind).replace("_", " "),
+            f"after {one.call_id}",
+            "" if one.source_trajectory_id == trajectory_id else f"in {one.source_trajectory_id}",
+            " ".join(filter(None, (one.name, None if one.value is None else json.dumps(one.value)))),
+            one.text if full else one.text[:SHOWN_CHARS],
+        )
+        for one in events
+    ]
+    return Group(Text("what came next", style="dim"), build_table(("",) * 6, rows))
 
 
 def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:

@@ -104,6 +104,7 @@ async def trajectory_page(
         conversation=detail.conversation,
         window=window,
         timeline=_drawn(detail.timeline),
+        follow_ups=detail.follow_ups,
         totals=_totals(detail),
         tokens=table,
         budget=page_budget.ByteBudget(budget_bytes + budget_bytes // 4),

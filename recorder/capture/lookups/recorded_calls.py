@@ -104,6 +104,16 @@ def find_sampled_before(
     return []
 
 
+def find_continued(ex: Executor, trajectory_id: str) -> list[str]:
+    """Return a trajectory and those that it continues, the newest first."""
+    found: list[str] = []
+    home: str | None = trajectory_id
+    while home is not None and home not in found:
+        found.append(home)
+        home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
+    return found
+
+
 def find_retold_in(
     ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], access: KeyAccess
 ) -> list[Match]:

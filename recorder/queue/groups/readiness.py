@@ -39,6 +39,7 @@ class GroupCode(StrEnum):
     PURPOSE_NONE = "purpose_none"  # only recorded: the purpose is neither training nor measurement
     MEASURED = "measured"  # of a gate or an evaluation: a function measures the attempts, and no judge
     CHECK_UNDECIDED = "check_undecided"  # too few have a reward: code could not decide the others' rules and checks
+    NO_FOLLOW_UP = "no_follow_up"  # too few have a reward: nothing that came next says anything about the others
     MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose `train`
 
 

@@ -35,8 +35,14 @@ from recorder.store.transitions import move_state
 KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 # reasons of a group: another judge recipe may give a usable score
 OF_SCORES: Final = (
-    "ruler_needs_two", "zero_variance", "too_close", "judge_by_chance", "reward_missing", GroupCode.CHECK_UNDECIDED
-)  # fmt: skip
+    "ruler_needs_two",
+    "zero_variance",
+    "too_close",
+    "judge_by_chance",
+    "reward_missing",
+    GroupCode.CHECK_UNDECIDED,
+    GroupCode.NO_FOLLOW_UP,
+)
 REQUESTED: Final = "asked_anew"  # ledger code of a group: a rescore was requested, with who and why
 PAGE: Final = 200
 _MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these after `try_after`

@@ -152,6 +152,7 @@ PAID_IN_VAIN: Final = (
     "judge_quorum",
     "parts_missing",
     GroupCode.CHECK_UNDECIDED,
+    GroupCode.NO_FOLLOW_UP,
 )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from recorder.states import StepState
 from recorder.store.database import Store
+from recorder.views.follow_ups.events import FollowUp
+from recorder.views.follow_ups.loader import load_follow_ups
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectory
 from recorder.views.trajectory_detail.conversation import AnswerFacts, Conversation, build_conversation
@@ -27,12 +29,16 @@ from recorder.views.trajectory_detail.timeline import Timeline, build_timeline
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryDetail:
-    """A trajectory as recorded, its outcome, and its conversation and timeline built from the record."""
+    """A trajectory as recorded, its outcome, its conversation and timeline built from the record, and what came next.
+
+    `follow_ups`: to any of its answers, whichever trajectory recorded them.
+    """
 
     view: TrajectoryView
     outcome: TrajectoryOutcome
     conversation: Conversation
     timeline: Timeline
+    follow_ups: tuple[FollowUp, ...]
 
 
 async def load_detail(store: Store, trajectory_id: str) -> TrajectoryDetail:
@@ -51,13 +57,15 @@ async def build_detail(store: Store, view: TrajectoryView) -> TrajectoryDetail:
         skipped=_skipped(outcome.ledger),
         trained=any(use.state is StepState.DONE for use in outcome.training_uses),
     )
-    return TrajectoryDetail(view, outcome, build_conversation(view, facts), build_timeline(view))
+    follow_ups = tuple(await load_follow_ups(store, view))
+    return TrajectoryDetail(view, outcome, build_conversation(view, facts), build_timeline(view), follow_ups)
 
 
 def detail_json(loaded: TrajectoryDetail) -> dict[str, Any]:
-    """Return the detail for JSON: the recorded fields, and `outcome`, `conversation` and `timeline`."""
+    """Return the detail for JSON: the recorded fields, `outcome`, `conversation`, `timeline` and `follow_ups`."""
     recorded = {field.name: getattr(loaded.view, field.name) for field in fields(loaded.view)}
-    return recorded | {"outcome": loaded.outcome, "conversation": loaded.conversation, "timeline": loaded.timeline}
+    built = {field.name: getattr(loaded, field.name) for field in fields(loaded) if field.name != "view"}
+    return recorded | built
 
 
 def _skipped(lines: Iterable[LedgerLine]) -> dict[tuple[str, int], str]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.errors import ReplyRefused
-from judge.llm.rubric import MAX_REPLY_CHARS, CriterionVerdict, read_rubric_reply
+from judge.llm.rubric import CriterionVerdict, read_rubric_reply
+from judge.llm.verdict_reply import MAX_REPLY_CHARS
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
 IDS = ("c-aa", "c-bb")

@@ -186,6 +186,7 @@ def test_the_reasons_that_lie_with_a_score_are_the_judges_and_the_trainers() -> 
     assert set(OF_SCORES) == {
         NEEDS_TWO,
         GroupCode.CHECK_UNDECIDED,
+        GroupCode.NO_FOLLOW_UP,
         UntrainedChoice.ZERO_VARIANCE,
         UntrainedChoice.TOO_CLOSE,
         UntrainedChoice.JUDGE_BY_CHANCE,

@@ -150,6 +150,20 @@ async def test_an_objective_that_used_it_is_named_on_the_page_and_in_the_json(st
     assert [(one["objective"], one["times"], one["version"]) for one in told] == [("imitate", 2, f"{ALIAS}@1")]
 
 
+async def test_what_came_next_is_on_the_page_and_in_the_json_whoever_recorded_it(
+    store: Store, proxy: Proxy, engine: FakeEngine
+) -> None:
+    run = await talked(proxy, engine)
+    call = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()["main_path"][-1][0]
+    await proxy.http.post(
+        f"/hone/v1/trajectories/{run}/feedback", json={"name": "solved", "value": False, "comment": HOSTILE}
+    )
+    page = await opened(proxy, f"/hone/trajectories/{run}")
+    assert "What came next feedback solved false after an answer" in page.text
+    [told] = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()["follow_ups"]
+    assert (told["kind"], told["call_id"], told["text"], told["value"]) == ("feedback", call, HOSTILE, False)
+
+
 async def test_the_ledgers_lines_are_sentences(store: Store, proxy: Proxy) -> None:
     rows = Rows(store)
     run = await rows.trajectory(state="completed")

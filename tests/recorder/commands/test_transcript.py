@@ -13,6 +13,7 @@ from recorder.commands import transcript
 from recorder.messages.calls import SamplingParameters
 from recorder.queue.judging.scores import NewPart, StoredScore
 from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
+from recorder.views.follow_ups.events import FollowUp, FollowUpKind
 from recorder.views.trajectories.shapes import (
     CallView,
     ChoiceView,
@@ -144,6 +145,25 @@ def test_a_run_is_readable() -> None:
     assert re.search(r"reward +0\.75", text)
     assert re.search(r"call_3 +aborted +aux", text)
     assert "the check timed out" not in text  # that is another run's
+
+
+def test_what_came_next_says_after_which_call_and_which_run_recorded_it() -> None:
+    events = [
+        FollowUp(FollowUpKind.TOOL_ERROR, "call_1", 0, "Error: none", 5.0, "traj_1", name="find_order"),
+        FollowUp(FollowUpKind.FEEDBACK, "call_2", 0, HOSTILE, 6.0, "traj_1", name="thumbs", value=False),
+        FollowUp(FollowUpKind.MESSAGE, "call_2", 0, "Thanks", 7.0, "traj_2", source_call_id="call_3"),
+    ]
+    text = printed(transcript.render_trajectory(trajectory(), None, {}, events))
+    assert harmless(text)
+    lines = " ".join(text.split())
+    for words in (
+        "what came next",
+        "tool error after call_1 find_order Error: none",
+        "in traj_2 Thanks",
+        "thumbs false",
+    ):
+        assert words in lines
+    assert "what came next" not in printed(transcript.render_trajectory(trajectory(), None, {}))
 
 
 def test_a_run_that_was_not_judged_says_so() -> None:
