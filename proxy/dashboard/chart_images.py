@@ -99,7 +99,11 @@ def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
     drawn["drift"] = Chart(
         "Drift: KL on the drift set, in nats",
         places,
-        tuple(Series(title, tuple(step.drift.get(name) for step in oldest_first)) for name, title in _DRIFT),
+        tuple(
+            Series(title, tuple(step.drift.get(name) for step in oldest_first))
+            for name, title in _DRIFT
+            if any(name in step.drift for step in oldest_first)
+        ),
     )
     phases = list(dict.fromkeys(phase for step in oldest_first for phase in step.seconds))
     spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in oldest_first)) for phase in phases)

@@ -42,6 +42,13 @@ async def test_steps_are_shown_with_their_figures_and_each_picture_with_its_tabl
     ]  # fmt: skip
 
 
+async def test_the_drift_of_versions_is_a_curve_as_far_as_it_is_measured(proxy: Proxy, learned: Learned) -> None:
+    await learned.gated(1, metrics={"drift.kl_base": 0.25, "drift.kl_parent": 0.125, "drift.entropy": 1.0})
+    page = await opened(proxy.http, "/hone/training")
+    assert [address for address in page.images if "/charts/drift.svg" in address]
+    assert ["1", "0.25", "0.125"] in page.rows
+
+
 @pytest.mark.slow  # draws
 async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
