@@ -92,20 +92,21 @@ def _behind(call: LinkedCall, calls: Sequence[LinkedCall], end: TrajectoryEnd) -
     yield from _feedback(call, choice, end)
     if call.state not in _ANSWERED:
         return
-    yield from _gateway_errors(call, choice, end.tool_calls)
+    failed = [one for one in end.tool_calls if one.call_id == call.id and one.outcome in _FAILED]
+    yield from (_gateway_error(call, one) for one in failed)
     children = [one for one in calls if one.parent is not None and one.parent.call_id == call.id]
     for child in children:
-        yield from _continuation(call, child)
+        yield from _continuation(call, child, failed)
     if not children:
         yield from _repetitions(call, choice, calls)
 
 
-def _continuation(call: LinkedCall, child: LinkedCall) -> Iterator[FollowUp]:
-    """Yield what a call that continues an answer brought: the user's words, and errors of tools."""
+def _continuation(call: LinkedCall, child: LinkedCall, failed: Sequence[ToolCallView]) -> Iterator[FollowUp]:
+    """Yield what a call that continues an answer brought: the user's words, and errors that the gateway did not see."""
     assert child.parent is not None
     at = (call.id, child.parent.choice)
     for message in child.tail:
-        if is_tool_error(message):
+        if is_tool_error(message) and not any(_is_result(message, one) for one in failed):
             yield _from(child, FollowUpKind.TOOL_ERROR, at, message_text(message), _tool_name(message))
     if text := user_text(child.tail):
         yield _from(child, FollowUpKind.MESSAGE, at, text)
@@ -130,19 +131,28 @@ def _from(source: LinkedCall, kind: FollowUpKind, at: tuple[str, int], text: str
     )
 
 
-def _gateway_errors(call: LinkedCall, choice: int, tools: Iterable[ToolCallView]) -> Iterator[FollowUp]:
-    for one in tools:
-        if one.call_id == call.id and one.outcome in _FAILED and (one.choice or 0) == choice:
-            text = one.error or (message_text(one.result) if isinstance(one.result, Mapping) else "")
-            yield FollowUp(
-                FollowUpKind.TOOL_ERROR,
-                call.id,
-                choice,
-                text[:MOST_TEXT_CHARS],
-                one.finished_at,
-                one.trajectory_id or call.trajectory_id,
-                name=one.name,
-            )
+def _gateway_error(call: LinkedCall, one: ToolCallView) -> FollowUp:
+    return FollowUp(
+        FollowUpKind.TOOL_ERROR,
+        call.id,
+        one.choice or 0,
+        _error_text(one)[:MOST_TEXT_CHARS],
+        one.finished_at,
+        one.trajectory_id or call.trajectory_id,
+        name=one.name,
+    )
+
+
+def _error_text(one: ToolCallView) -> str:
+    return one.error or (message_text(one.result) if isinstance(one.result, Mapping) else "")
+
+
+def _is_result(message: Message, one: ToolCallView) -> bool:
+    """Whether a tool's message brings the result of a call that the gateway made."""
+    if one.tool_call_id is not None and one.tool_call_id == message.get("tool_call_id"):
+        return True
+    text = _error_text(one).strip()
+    return bool(text) and text in message_text(message)
 
 
 def _feedback(call: LinkedCall, choice: int, end: TrajectoryEnd) -> Iterator[FollowUp]:

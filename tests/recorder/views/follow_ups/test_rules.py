@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.messages.calls import Message, ParentCall
-from recorder.states import CallState, TrajectoryState
+from recorder.states import CallState, Confidence, ToolOutcome, TrajectoryState
 from recorder.views.follow_ups.events import FollowUpKind
 from recorder.views.follow_ups.rules import (
     MOST_EVENTS,
@@ -22,6 +22,7 @@ from recorder.views.follow_ups.rules import (
     is_tool_error,
     normal_form,
 )
+from recorder.views.trajectories.shapes import ToolCallView
 from tests.recorder.talk import assistant, tool_result, user
 
 END = TrajectoryEnd(TrajectoryState.COMPLETED, 100.0, None)
@@ -87,6 +88,24 @@ def test_an_answer_that_the_client_cut_off_is_left_unless_something_came_next() 
     assert [kind for kind, _, _ in attached([broken])] == ["abandoned"]
     found = attached([broken], [call(2, 1, user("Stop, not that"), trajectory="traj_2")])
     assert found == [("message", "call_1", "Stop, not that")]
+
+
+@pytest.mark.parametrize(
+    ("result", "more"),
+    [
+        (tool_result("id_1", "Error: something else"), []),  # the same call
+        (tool_result("other", "Error: no such order (404)"), []),  # the same words
+        (tool_result("other", "Error: it is down"), ["Error: it is down"]),
+    ],
+)
+def test_an_error_that_the_gateway_saw_is_told_once(result: dict[str, Any], more: list[str]) -> None:
+    failed = ToolCallView(
+        "tool_1", "traj_1", "call_1", 0, "id_1", "tool_call_id", Confidence.EXACT, "orders", "find", "find", {},
+        ToolOutcome.FAILED, None, "no such order", None, 1.5, 1.6,
+    )  # fmt: skip
+    end = TrajectoryEnd(TrajectoryState.COMPLETED, 9.0, None, tool_calls=[failed])
+    found = attached([FIRST], [call(2, 1, result, trajectory="traj_2")], end)
+    assert found == [("tool_error", "call_1", text) for text in ("no such order", *more)]
 
 
 def test_a_call_that_failed_was_no_answer() -> None:
