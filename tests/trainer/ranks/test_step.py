@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.distributed.tensor import DTensor
 
 from tests.trainer.families import save_family
@@ -87,16 +88,21 @@ def test_two_steps_on_uneven_rows_are_one_processs(
 def test_the_drift_that_several_processes_measure_is_one_processs(
     ranks: Ranks, tiny_base: Path, tmp_path: Path, shard_base: bool
 ) -> None:
-    """Rows of a drift set whose chunks differ between ranks, one of which has a pass that does not count."""
-    measured = []
+    """Rows of a drift set whose chunks differ between ranks, one of which has a pass that does not count. The update is
+    above its limit, so all ranks halve it and measure again.
+    """
+    measured, halves = [], []
     request = DriftRequest([one.row for one in uneven_rows(5)[:3]])
     for number, (one, shares) in enumerate(((ONE_RANK, False), (ranks, shard_base))):
-        with opened(tiny_base, tmp_path / str(number), one, shard_base=shares, **CHANGES) as core:
+        with opened(tiny_base, tmp_path / str(number), one, shard_base=shares, kl_parent_max=1e-9, **CHANGES) as core:
             core.go_to(BASE)
             trained = core.step(uneven_rows(1), 1e-2, lambda: False, PhaseSeconds(), request)
             measured.append({name: value for name, value in trained.metrics.items() if name.startswith("drift.")})
-    assert measured[0].keys() == {"drift.kl_base", "drift.kl_parent", "drift.entropy"}
+            halves.append(torch.cat([one.flatten() for one in core.policy.state().values()]))
+    assert measured[0].keys() == {"drift.kl_base", "drift.kl_parent", "drift.kl_parent_whole", "drift.entropy"}
+    assert measured[0]["drift.kl_parent"] < 0.5 * measured[0]["drift.kl_parent_whole"]
     assert measured[1] == pytest.approx(measured[0], rel=1e-4)
+    assert (halves[1] - halves[0]).norm() <= 1e-6 * halves[0].norm()
 
 
 @SHARED

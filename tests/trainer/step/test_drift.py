@@ -27,11 +27,14 @@ from tests.trainer.training_child import BASE, core, one_step, rows, start, trai
 from tests.trainer.world import World
 from trainer.artifacts import adapters
 from trainer.batch.row_builder import Row
+from trainer.demonstrations.fit_plan import FitPlan
+from trainer.objectives.imitate_rows import Demonstration
 from trainer.settings import TrainerSettings
 from trainer.step.core import TrainerCore
 from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.drift.set_reader import context_rows
+from trainer.step.imitation.epochs import FitJob
 from trainer.step.state.results import PhaseSeconds, TrainedStep
 
 pytestmark = pytest.mark.slow
@@ -199,6 +202,17 @@ def test_an_update_that_goes_too_far_is_halved_once_and_the_moments_stay(tiny_ba
     assert half["drift.kl_parent"] == half["drift.kl_base"]
     assert explain_refusal(half, limited._settings) is None
     assert half["probe_separation"] < whole["probe_separation"]  # the probe is of the half, which an engine serves
+
+
+def test_a_fit_on_demonstrations_is_measured_and_not_limited(tiny_base: Path, tmp_path: Path) -> None:
+    trainer = core(tiny_base, tmp_path, kl_parent_max=1e-9)
+    trainer.go_to(BASE)
+    demonstrations = [Demonstration(row.trajectory_id, "file", "a", "a", [row]) for row in answers()]
+    job = FitJob(FitPlan(demonstrations, []), trainer._settings.sft.model_copy(update={"epochs": 1}))
+    trained = trainer.fit(job, 1e-2, lambda: False, PhaseSeconds(), DriftRequest(answers()))
+    assert trained.metrics["drift.kl_base"] == trained.metrics["drift.kl_parent"] > 1e-4
+    assert "drift.kl_parent_whole" not in trained.metrics
+    assert trained.metrics["epoch"] == 1
 
 
 def test_half_of_an_update_that_is_still_too_far_is_refused_with_the_numbers() -> None:
