@@ -34,7 +34,8 @@ from trainer.step.core import TrainerCore
 from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.drift.set_reader import context_rows
-from trainer.step.imitation.epochs import FitJob
+from trainer.step.fits.job import FitJob
+from trainer.step.fits.objectives import ImitateFit
 from trainer.step.state.results import PhaseSeconds, TrainedStep
 
 pytestmark = pytest.mark.slow
@@ -208,7 +209,7 @@ def test_a_fit_on_demonstrations_is_measured_and_not_limited(tiny_base: Path, tm
     trainer = core(tiny_base, tmp_path, kl_parent_max=1e-9)
     trainer.go_to(BASE)
     demonstrations = [Demonstration(row.trajectory_id, "file", "a", "a", [row]) for row in answers()]
-    job = FitJob(FitPlan(demonstrations, []), trainer._settings.sft.model_copy(update={"epochs": 1}))
+    job = FitJob(FitPlan(demonstrations, []), ImitateFit(), trainer._settings.sft.model_copy(update={"epochs": 1}))
     trained = trainer.fit(job, 1e-2, lambda: False, PhaseSeconds(), DriftRequest(answers()))
     assert trained.metrics["drift.kl_base"] == trained.metrics["drift.kl_parent"] > 1e-4
     assert "drift.kl_parent_whole" not in trained.metrics
