@@ -98,6 +98,7 @@ def test_a_reward_is_the_mean_worth_and_silence_is_none(verdicts: list[Verdict])
     if not worth:
         assert (part.value, part.absent, part.of_run) == (None, True, False)
     else:
+        assert part.value is not None
         assert part.value == pytest.approx(sum(worth) / len(worth))
         assert min(worth) <= part.value <= max(worth)
     assert part.explanation == ("; ".join(f"{one}: because" for one in verdicts) or NOTHING_CAME)
@@ -330,6 +331,7 @@ async def test_the_worker_scores_waits_and_excludes(
     assert (await rows.get(groups, waiting))["reason"] == "waiting_for_follow_up"
     assert (await rows.get(groups, left))["reason"] == "no_follow_up"
     [entry] = await ledger.object_entries(store, "group", left)
+    assert entry.detail is not None
     assert entry.detail["detail"]["tokens_in"] == 100  # what it cost counts in the budget
     assert [one.code for one in await ledger.object_entries(store, "trajectory", run)] == ["no_follow_up"]
 
