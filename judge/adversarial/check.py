@@ -191,7 +191,9 @@ def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
     """The parts of a recipe that are skipped, with the reason."""
     tried = {reward.name for reward in (*part_trials.model_parts(recipe), *part_trials.coded_parts(recipe))}
     why = {
-        reward.name: "it is human feedback" if reward.kind == "feedback" else "its weight is 0"
+        reward.name: {"feedback": "it is human feedback", "follow_up": "it reads what users write next"}.get(
+            reward.kind, "its weight is 0"
+        )
         for reward in recipe.in_force()
     }
     return {name: why for name, why in why.items() if name not in tried}
