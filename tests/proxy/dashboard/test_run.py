@@ -90,7 +90,7 @@ async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: Fake
     run = await talked(proxy, engine, first=HOSTILE)
     await feedback.add_feedback(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
     page = await opened(proxy, f"/hone/trajectories/{run}")
-    assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 2
+    assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 3
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
 
 
