@@ -250,11 +250,12 @@ class TrajectoryResolver:
         if parent is not None:
             return parent
         issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages))
-        if issued:
+        parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
+        if parent is None and issued:
             homes = await self._backend.read(lambda ex: recorded_calls.find_continued(ex, trajectory.id))
             parent = next((i.choice for i in issued if i.trajectory_id in homes), None)
-            if parent is not None:
-                return parent
+        if parent is not None:
+            return parent
         said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
         return next((s.choice for s in lineage.matching_exchanges(messages, said)), None)
 
@@ -377,8 +378,9 @@ class TrajectoryResolver:
         """Return the choice of a trajectory, or of one that it continues, that a message repeats in another form."""
 
         def find(ex: Executor) -> list[lineage.Match]:
-            homes = recorded_calls.find_continued(ex, trajectory_id)
-            return recorded_calls.find_retold_in(ex, project_id, turn, homes, ANYBODY)
+            here = recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
+            homes = [] if here else recorded_calls.find_continued(ex, trajectory_id)
+            return recorded_calls.find_retold_in(ex, project_id, turn, homes, ANYBODY) if len(homes) > 1 else here
 
         retold = await self._backend.read(find)
         best = lineage.decide_parent(retold).match

@@ -78,6 +78,14 @@ async def test_a_tools_error_is_attached_to_the_answer_that_called_it(store: Sto
     assert facts(await follow_ups(store, first)) == [("tool_error", first.call_id, "Error: no such order")]
 
 
+async def test_a_result_after_the_end_is_known_by_its_id_behind_another_history(store: Store, talk: Talk) -> None:
+    first = await talk.call([ASKED], tool_turn("call_1"), HERE)
+    await ended(talk, first)
+    shorter = [user("An order is missing"), tool_turn("call_1"), tool_result("call_1", "Error: no such order")]
+    await talk.call(shorter, "It does not exist.", HERE)
+    assert facts(await follow_ups(store, first)) == [("tool_error", first.call_id, "Error: no such order")]
+
+
 async def test_the_same_request_again_is_a_retry_of_the_answer(store: Store, talk: Talk) -> None:
     await talk.call([ASKED], "It is lost.")
     history = [ASKED, assistant("It is lost."), user("Who has it?")]
