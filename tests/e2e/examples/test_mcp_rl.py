@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.examples.short import run_short
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_nothing_but_a_url_leads_to_a_better_agent(tmp_path: Path) -> None:
