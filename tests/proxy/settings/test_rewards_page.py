@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 from typing import get_args
 
+from judge.rewards.follow_ups import WORTH
 from judge.rewards.kinds import REWARDS
 from judge.scoring.setup import check_settings
 from judge.settings import Effect, Missing, RecipeSettings
 from proxy.settings.hone import HoneSettings
 from proxy.settings.loader import load_settings
 from recorder.base.rules import Rule
+from recorder.views.follow_ups.events import FollowUpKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -32,8 +34,16 @@ def test_the_example_is_judged_by_as_the_page_says(tmp_path: Path) -> None:
     }
 
 
+def test_a_single_trajectory_is_judged_by_what_came_next_as_the_page_says(tmp_path: Path) -> None:
+    settings = _taken(EXAMPLES[1], tmp_path)
+    check_settings(settings.judge)
+    assert [part.kind for part in settings.judge.in_force()] == ["follow_up"]
+    assert settings.judge.follow_up_wait_s == type(settings.judge).model_fields["follow_up_wait_s"].default
+    assert settings.trainer.baseline == "running"
+
+
 def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> None:
-    judge = _taken(EXAMPLES[1], tmp_path).judge
+    judge = _taken(EXAMPLES[2], tmp_path).judge
     check_settings(judge)
     assert [(member.model, member.weight) for member in judge.members] == [
         ("openai/gpt-5-mini", 2),
@@ -44,7 +54,7 @@ def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> 
 
 
 def test_no_other_example_is_untested() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 def _taken(example: str, folder: Path) -> HoneSettings:
@@ -56,6 +66,6 @@ def _taken(example: str, folder: Path) -> HoneSettings:
 def test_every_kind_rule_effect_and_setting_of_a_recipe_is_told() -> None:
     text = PAGE.read_text("utf-8")
     rows = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    assert rows == {*REWARDS, *get_args(Rule)}
+    assert rows == {*REWARDS, *get_args(Rule), *FollowUpKind, *WORTH}
     for word in (*get_args(Effect), *get_args(Missing), *RecipeSettings.model_fields):
         assert f"`{word}`" in text
