@@ -94,19 +94,19 @@ def _plan(
 
     base = find_base(model)  # before torch is loaded, which takes seconds
     _require_served(base, settings.engine)
-    with pause_gc():
+    with pause_gc():  # a collection walks all that was imported, and there is none of a pass to collect
         from trainer.memory.planner import make_plan
-        from trainer.runtime.train import trainer_settings
+        from trainer.runtime.resolved_settings import trainer_settings
 
-    return make_plan(
-        base,
-        card,
-        trainer_settings(settings),
-        _engine(settings),
-        cards=count,
-        row_tokens=row_tokens,
-        host_bytes=host_bytes,
-    )
+        return make_plan(
+            base,
+            card,
+            trainer_settings(settings),
+            _engine(settings),
+            cards=count,
+            row_tokens=row_tokens,
+            host_bytes=host_bytes,
+        )
 
 
 def _without_quantize(made: Plan, row_tokens: int | None) -> Plan | None:

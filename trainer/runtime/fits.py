@@ -20,7 +20,8 @@ from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from trainer.batch.recorded_text import TextCheck
 from trainer.errors import AliasBusy, TrainerError
-from trainer.runtime.train import FitTrainer, choose_parsers, open_trainer, trainer_settings
+from trainer.runtime.resolved_settings import trainer_settings
+from trainer.runtime.train import FitTrainer, choose_parsers, open_trainer
 from trainer.settings import TrainerSettings
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.job import LoadedFit, explain_backend

@@ -53,7 +53,8 @@ from trainer.errors import AliasBusy, StepFailed
 from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
 from trainer.runtime.rank_program import require_one_alias
-from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
+from trainer.runtime.resolved_settings import trainer_settings
+from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer
 from trainer.settings import TrainerSettings
 from trainer.step.engine_trial import require_accepted
 from trainer.step.summary import StepTrainer

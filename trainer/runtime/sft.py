@@ -14,7 +14,7 @@ from typing import Any
 from proxy.settings.hone import HoneSettings
 from trainer.demonstrations.fit_plan import plan_fit
 from trainer.runtime.fits import OPEN, FitOutcome, OpenFitTrainer, load_only, make_outcome, run_fit
-from trainer.runtime.train import trainer_settings
+from trainer.runtime.resolved_settings import trainer_settings
 from trainer.step.fits.demonstration_reader import DemonstrationSource, ReadDemonstrations
 
 COMMAND = "hone sft"

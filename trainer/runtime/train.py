@@ -22,7 +22,6 @@ from typing import Any, Final, Protocol, TypeVar
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding
 from recorder.errors import RecorderError, StoreError
-from recorder.models.context import stated_context
 from recorder.models.engine_parsers import EngineParsers, choose_engine_parsers
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
@@ -44,9 +43,9 @@ from trainer.report import page, terminal
 from trainer.report.contents import gather_report
 from trainer.runtime import measures
 from trainer.runtime.rank_program import require_undivided_gpus
+from trainer.runtime.resolved_settings import trainer_settings
 from trainer.runtime.service_price import explain_campaign_price
 from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
-from trainer.settings import TrainerSettings
 from trainer.step.fits.report import FitReport
 from trainer.step.fits.source import FitSource
 from trainer.step.summary import StepTrainer
@@ -248,16 +247,6 @@ async def _until_released(store: Store, alias: AliasView, patience_s: float) -> 
     with suppress(TimeoutError):  # the caller tries once more, and reports the holder
         async with asyncio.timeout(patience_s):
             await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
-
-
-def trainer_settings(everything: HoneSettings) -> TrainerSettings:
-    """The trainer's settings, with the engine's base, precision and context as defaults."""
-    settings, engine = everything.trainer, everything.engine
-    same: dict[str, Any] = {"base": settings.base or engine.base}
-    same["max_model_len"] = settings.max_model_len or stated_context(engine.max_model_len, engine.args)
-    if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):
-        same["dtype"] = engine.dtype
-    return settings.model_copy(update=same)
 
 
 def compare_with_engines(everything: HoneSettings, answers: Sequence[Mapping[str, Any]]) -> list[Finding]:

@@ -16,7 +16,8 @@ from recorder.views.campaigns.events import CampaignEnded
 from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 from tests.trainer.runtime.test_learner import until
 from tests.trainer.world import PROJECT, World
-from trainer.runtime.train import open_trainer, trainer_settings
+from trainer.runtime.resolved_settings import trainer_settings
+from trainer.runtime.train import open_trainer
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
 from trainer.track_settings import TrackSettings
