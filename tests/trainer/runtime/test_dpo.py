@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from examples.helpdesk import make_model
 from recorder.queue import feedback, leases
 from recorder.queue.training import uses
 from recorder.registry import aliases, versions
@@ -20,6 +17,7 @@ from recorder.store import schema
 from recorder.store.database import Project
 from recorder.views.trajectories import transcripts
 from tests.proxy.hone_command import hone
+from tests.trainer.runtime.fit_folder import in_store, make_folder
 from tests.trainer.world import PROJECT, World
 from trainer.preferences.pair_files import read_pairs
 
@@ -38,29 +36,11 @@ def pair(order: int) -> dict[str, Any]:
     }
 
 
-def in_store(here: Path, do: Callable[[World], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        async with World.opened(here / "data", make_model.MODEL) as world:
-            return await do(world)
-
-    return asyncio.run(run())
-
-
 @pytest.fixture
 def folder(here: Path) -> Path:
     """A folder with settings, an alias, and six pairs."""
-    (here / "hone.toml").write_text(
-        f'[aliases."{ALIAS}"]\n[engine]\nbase = "{make_model.MODEL}"\n'
-        '[trainer]\ndevice = "cpu"\nrank = 4\ntarget = "attention"\n'
-        "[trainer.dpo]\nepochs = 2\nlr = 1e-3\nbatch_tokens = 200\nheld_out_share = 0.1\n"
-    )
-    (here / "pairs.jsonl").write_text("".join(json.dumps(pair(order)) + "\n" for order in ORDERS))
-
-    async def nothing(_: World) -> None:
-        return None
-
-    in_store(here, nothing)
-    return here
+    of_fit = "[trainer.dpo]\nepochs = 2\nlr = 1e-3\nbatch_tokens = 200\nheld_out_share = 0.1\n"
+    return make_folder(here, ALIAS, of_fit, "pairs.jsonl", map(pair, ORDERS))
 
 
 def dpo(*arguments: str) -> tuple[int, str, str]:

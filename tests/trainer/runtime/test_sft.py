@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples.helpdesk import make_model
 from recorder.queue import leases
 from recorder.queue.training import uses
 from recorder.registry import aliases, versions
@@ -18,6 +15,7 @@ from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store.database import Project
 from tests.proxy.hone_command import hone
+from tests.trainer.runtime.fit_folder import in_store, make_folder
 from tests.trainer.world import PROJECT, World
 from trainer.demonstrations.conversations import read_conversations
 
@@ -37,29 +35,11 @@ def conversation(order: int) -> dict[str, Any]:
     }
 
 
-def in_store(here: Path, do: Callable[[World], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        async with World.opened(here / "data", make_model.MODEL) as world:
-            return await do(world)
-
-    return asyncio.run(run())
-
-
 @pytest.fixture
 def folder(here: Path) -> Path:
     """A folder with settings, an alias, and ten conversations."""
-    (here / "hone.toml").write_text(
-        f'[aliases."{ALIAS}"]\n[engine]\nbase = "{make_model.MODEL}"\n'
-        '[trainer]\ndevice = "cpu"\nrank = 4\ntarget = "attention"\n'
-        "[trainer.sft]\nepochs = 2\nlr = 1e-2\nbatch_tokens = 200\nheld_out_share = 0.1\n"
-    )
-    (here / "answers.jsonl").write_text("".join(json.dumps(conversation(order)) + "\n" for order in ORDERS))
-
-    async def nothing(_: World) -> None:
-        return None
-
-    in_store(here, nothing)
-    return here
+    of_fit = "[trainer.sft]\nepochs = 2\nlr = 1e-2\nbatch_tokens = 200\nheld_out_share = 0.1\n"
+    return make_folder(here, ALIAS, of_fit, "answers.jsonl", map(conversation, ORDERS))
 
 
 def sft(*arguments: str) -> tuple[int, str, str]:

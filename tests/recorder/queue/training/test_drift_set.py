@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -50,10 +51,10 @@ async def draw(rows: Rows, alias: AliasView, size: int, lease: Lease) -> list[st
 
 
 @given(CANDIDATES, st.integers(1, 3), st.randoms())
-def test_who_is_chosen_depends_on_the_ids_alone(found: list[DriftCandidate], missing: int, order: object) -> None:
+def test_who_is_chosen_depends_on_the_ids_alone(found: list[DriftCandidate], missing: int, order: Random) -> None:
     chosen = choose_members(found, missing)
     shuffled = list(found)
-    order.shuffle(shuffled)  # type: ignore[attr-defined]  # a Random
+    order.shuffle(shuffled)
     assert choose_members(shuffled, missing) == chosen
     tasks = {one.id: one.task for one in found}
     enough = len({one.task for one in found}) >= SHARE * missing
