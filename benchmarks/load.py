@@ -22,6 +22,8 @@ import orjson
 import psutil
 import uvloop
 
+from examples.running.programs import free_ports
+
 REQUEST = orjson.dumps(
     {
         "model": "bench",
@@ -42,10 +44,7 @@ LONG_MARK = b"#long"  # the path of its answers at the upstream
 
 def free_port() -> int:
     """Return a port that nothing listens on now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 def _logprobs(count: int) -> dict[str, Any]:

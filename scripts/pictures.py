@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import io
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +26,7 @@ import httpx
 from PIL import Image
 from playwright.async_api import Browser, async_playwright
 
+from examples.running.programs import free_ports
 from scripts import chromium
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -83,7 +83,8 @@ def served(data: Path) -> Iterator[tuple[str, Path]]:
         store = Path(folder) / "hone.db"
         with closing(sqlite3.connect(f"{(data / 'hone.db').as_uri()}?mode=ro", uri=True)) as db:
             db.execute("VACUUM INTO ?", (str(store),))
-        url = f"http://127.0.0.1:{(port := _free_port())}"
+        [port] = free_ports(1)
+        url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "proxy.cli", "serve", "--data", folder, "--config", str(DEMO)]
         serving = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"HONE_PROXY__PORT": str(port)})
         try:
@@ -123,12 +124,6 @@ async def _drawn(browser: Browser, url: str) -> bytes:
     picture = await page.screenshot(type="png")
     await page.close()
     return picture
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(url: str, serving: subprocess.Popen[bytes]) -> None:

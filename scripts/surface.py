@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from examples.running.programs import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = """
@@ -88,9 +89,7 @@ def get(url: str) -> str:
 
 def served(folder: Path, cwd: Path) -> None:
     """Write the schema and the metrics of a proxy without traffic."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     command = [sys.executable, "-W", "ignore", "-m", "proxy.cli", "serve", "--port", str(port), "--data", "served"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     proxy = subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -14,7 +14,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from benchmarks.families.catalog import CONTEXT
+from examples.running.programs import free_ports
 from proxy.engine.base import WITHOUT_LORA
 from proxy.engine.command import EngineCommand, engine_command
 from proxy.engine.device import Device
@@ -140,7 +140,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
 async def engine(base: Path, log: Path, way: EngineWay = _PLAIN) -> AsyncIterator[Replica]:
     """Within: an engine serves the base as `base`. Raises `EngineDied` with the reason in its log, or TimeoutError."""
     settings = EngineSettings(
-        base=str(base), name=_NAME, port=_free_port(), device=way.device, dtype=way.dtype, max_model_len=CONTEXT,
+        base=str(base), name=_NAME, port=free_ports(1)[0], device=way.device, dtype=way.dtype, max_model_len=CONTEXT,
         max_lora_rank=8, max_loras=2, tool_call_parser=None, args=list(way.arguments), env=dict(way.environment),
         python=way.python, kv_cache_bytes=None if way.device == "cpu" else _GPU_CACHE_BYTES,
     )  # fmt: skip
@@ -199,9 +199,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

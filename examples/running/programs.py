@@ -7,12 +7,15 @@ for, their ports, and a new folder for each run of an example. Refuses: their wo
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ UP_TIMEOUT_S = 420.0  # an engine may take minutes to load its model
 GRACE_S = 60  # for the programs of `hone up`
 LINE_EVERY_S = 15.0  # between two lines about what is waited for, where there is no terminal
 ENDING_TIMEOUT_S = 90.0  # for a campaign to stop: it ends its attempts, its step and an engine
+_PORTS = range(20_000, 32_000)  # below the ranges of Linux (32768-60999) and of macOS (49152-65535)
 
 
 @contextlib.contextmanager
@@ -208,12 +212,28 @@ def wait_until_listening(process: subprocess.Popen[bytes], port: int, what: str)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different loopback ports that are free now."""
-    with contextlib.ExitStack() as sockets:
-        taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
+    """Return different loopback ports that are free now; while this process runs, no other call returns them.
+
+    A program binds its port seconds after it was chosen. So the ports are outside the range from which a system serves
+    whoever asks for any port: a stranger would get the port meanwhile, and the requests for the program.
+    """
+    claims = Path(tempfile.gettempdir()) / f"hone-ports-{os.getuid()}"
+    claims.mkdir(mode=0o700, exist_ok=True)
+    candidates = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+    return [next(port for port in candidates if _claimed(claims / str(port), port)) for _ in range(count)]
+
+
+def _claimed(path: Path, port: int) -> bool:
+    """Whether the port is free and was nobody's; it is this process's now, which keeps the file locked."""
+    claim = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        os.close(claim)
+        return False
+    return True
 
 
 def new_run(runs: Path) -> Path:

@@ -18,10 +18,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from examples.running.programs import free_ports
 from tests.deploy.container_files import apt_names, build, copied, is_sent, mib, stages
 from tests.deploy.reading import DEPLOY, ROOT, hone_lines, hones, tool
 from tests.proxy.scripted_engine import ScriptedEngine
-from tests.proxy.supervision.test_supervisor import free_port
 from tests.proxy.until import until
 
 FILES = sorted((DEPLOY / "docker").glob("Dockerfile*"))
@@ -116,7 +116,7 @@ class Containers:
         self._home = home
         home.mkdir(mode=0o700)
         (home / "tmp").mkdir()
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self._env = stages(DOCKERFILE)[1].environment() | {
             "PATH": f"{image / 'opt' / 'hone' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from examples.running.programs import free_ports
 from tests.deploy.reading import pods, services
 from tests.postgres import Postgres, program
-from tests.proxy.supervision.test_supervisor import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def questions() -> Iterator[tuple[str, list[str]]]:
 @contextmanager
 def server(listens: str) -> Iterator[dict[str, str]]:
     """A server that listens on its socket and there; the variables by which a client finds both."""
-    port = str(free_port())
+    port = str(free_ports(1)[0])
     started = Postgres(listen_addresses=listens, port=port)
     try:
         yield os.environ | {"PGHOST": str(started.folder), "PGPORT": port}

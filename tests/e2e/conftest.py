@@ -14,7 +14,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 
+from examples.running.programs import free_ports
 from recorder.base.terminal import to_json
 from recorder.maintenance.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
@@ -107,12 +107,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass(frozen=True)
 class Stack:
     """Engine and proxy, running; `recording` says which store the data folder has."""
@@ -181,7 +175,7 @@ def started(folder: Path, recording: RecorderSettings, settings: str = CONFIG) -
     """`hone up` without judge and learner, on free ports, until the block ends."""
     data, config, log = folder / "data", folder / "hone.toml", folder / "up.log"
     config.write_text(settings)
-    engine_port, proxy_port = free_port(), free_port()
+    engine_port, proxy_port = free_ports(2)
     ports = {"HONE_ENGINE__PORT": str(engine_port), "HONE_PROXY__PORT": str(proxy_port)}
     environment = os.environ | ports | stored_in(recording)
     command = [sys.executable, "-m", "proxy.cli", "up", "--no-learn", "--no-judge"]
@@ -202,7 +196,7 @@ def started(folder: Path, recording: RecorderSettings, settings: str = CONFIG) -
 def served_beside(stack: Stack, folder: Path, recording: RecorderSettings, settings: str) -> Iterator[Stack]:
     """Another proxy, `hone serve` with a store of its own, before a stack's engine, until the block ends."""
     folder.mkdir(exist_ok=True)
-    data, config, log, port = folder / "data", folder / "hone.toml", folder / "serve.log", free_port()
+    data, config, log, port = folder / "data", folder / "hone.toml", folder / "serve.log", free_ports(1)[0]
     config.write_text(settings)
     engine = {"HONE_ENGINE__URLS": json.dumps([stack.engine_url]), "HONE_ENGINE__API_KEY": stack.engine_key}
     environment = os.environ | engine | {"HONE_PROXY__PORT": str(port)} | stored_in(recording)

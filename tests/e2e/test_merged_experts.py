@@ -20,7 +20,8 @@ import pytest
 import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from tests.e2e.conftest import MODEL, free_port
+from examples.running.programs import free_ports
+from tests.e2e.conftest import MODEL
 from trainer.artifacts import adapters, merge
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape
 from trainer.batch.packing import pack
@@ -72,7 +73,7 @@ def engine(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     origin = AdapterOrigin("mixture", 1, "mixture@0", policy.base, None)
     published = adapters.publish_adapter(folder / "adapters", origin, lora, state, shapes, {})
     merge.merge_adapter(Path(policy.base), published.path, folder / "model")
-    port = free_port()
+    [port] = free_ports(1)
     argv = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder / "model"),
         "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-model-len", "256", "--enforce-eager",

@@ -16,6 +16,7 @@ from rich.console import Console
 from examples.helpdesk import curve
 from examples.helpdesk.ending import wilson
 from examples.helpdesk.surroundings import surroundings
+from examples.running import programs
 from examples.running.programs import ROOT, free_ports, new_run
 from tests.proxy.terminal import CTRL_C, on_terminal
 
@@ -61,6 +62,25 @@ def test_free_ports_are_free_and_different() -> None:
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
+
+
+def test_free_ports_are_given_once_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_PORTS", range(31_000, 31_200))
+    mine = free_ports(100)
+    code = (
+        "from examples.running import programs\n"
+        "programs._PORTS = range(31_000, 31_200)\n"
+        "print(*programs.free_ports(80))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    others = [int(port) for port in said.stdout.split()]
+    assert len(set(mine) | set(others)) == 180
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the range is read where Linux says it")
+def test_free_ports_are_none_that_the_system_hands_out() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(free_ports(5)) < first
 
 
 def test_the_first_line_says_where_the_pages_are(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from examples.running.programs import free_ports
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import ConfigError
 from proxy.settings.loader import load_settings
@@ -392,9 +392,7 @@ async def test_a_run_may_go_on_with_the_engine_after_a_fallback(
 
 async def test_the_proxy_serves_without_any_engine(tmp_path: Path, provider: ProviderServer) -> None:
     model = {"name": TODAY, "model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", "api_key": KEY}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     config = tmp_path / "hone.toml"
     config.write_text("")
     settings = load_settings(config, {"proxy.models": [model], "proxy.port": port}).settings

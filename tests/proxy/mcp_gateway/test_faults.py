@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from examples.running.programs import free_ports
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.errors import StoreUnavailable
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `ma
 ERA = "auto"
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def result_text(result: types.CallToolResult) -> str:
     content = result.content[0]
     assert isinstance(content, types.TextContent)
@@ -53,7 +46,7 @@ async def names(client: Client) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["both", "handshake"])
 async def test_a_server_that_goes_and_comes_back_harms_no_other(store: Store, era: str) -> None:
-    port = free_port()
+    [port] = free_ports(1)
     gone = Everything("gone")
     async with served(Everything("well")) as well, FakeEngine() as engine:
         servers = {

@@ -23,6 +23,7 @@ import httpx
 import psutil
 import pytest
 
+from examples.running.programs import free_ports
 from recorder.maintenance.export import raw_lines
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
@@ -70,9 +71,7 @@ class Child:
 
 @pytest.fixture
 async def child(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[Child]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     argv = [sys.executable, "-m", "tests.proxy.proxy_child", str(port), engine.url, str(tmp_path / "data")]
     process = subprocess.Popen(argv)
     url = f"http://127.0.0.1:{port}"

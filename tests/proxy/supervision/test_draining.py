@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from examples.running.programs import free_ports
 from recorder.maintenance.export import raw_lines
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
@@ -65,9 +65,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 @contextlib.asynccontextmanager
 async def child(data: Path, engine: FakeEngine, stop_timeout_s: float) -> AsyncIterator[Child]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     argv = [sys.executable, "-m", "tests.proxy.proxy_child", str(port), engine.url, str(data), str(stop_timeout_s)]
     process = subprocess.Popen(argv)
     try:

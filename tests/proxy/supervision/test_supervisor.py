@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from examples.running.programs import free_ports
 from proxy.engine.command import health_check
 from proxy.errors import StartError
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor, log_tail
@@ -30,13 +30,6 @@ ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).parents[1] / "tiny_server.py"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def gone(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -46,7 +39,8 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def url() -> str:
-    return f"http://127.0.0.1:{free_port()}"
+    [port] = free_ports(1)
+    return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from examples.running.programs import free_ports
 from recorder.processes.phase_file import LEARNER_PHASE, read_phase
 from recorder.registry import replicas
 from recorder.settings import RecorderSettings
@@ -25,7 +26,7 @@ from recorder.store.database import Project
 from tests.proxy.hone_command import hone
 from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
-from tests.proxy.supervision.test_supervisor import SERVER, free_port, gone
+from tests.proxy.supervision.test_supervisor import SERVER, gone
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
@@ -87,7 +88,7 @@ def run_file(data: Path) -> dict[str, Any] | None:
 async def test_serve_needs_no_file_and_takes_the_only_model_of_an_engine(
     start: Start, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
-    port = free_port()
+    [port] = free_ports(1)
     arguments = ("--engine", engine.url, "--port", str(port), "--data", str(tmp_path / "d"))
     async with start("serve", *arguments) as process:
         url = f"http://127.0.0.1:{port}"
@@ -257,7 +258,7 @@ def fake_python(folder: Path, body: str) -> Path:
 
 
 async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: Start, tmp_path: Path) -> None:
-    port, data = free_port(), tmp_path / "d"
+    port, data = free_ports(1)[0], tmp_path / "d"
     python = fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")
     variables = {
         "HONE_ENGINE__BASE": "org/model",
@@ -276,7 +277,7 @@ async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: St
 
 
 async def test_up_tells_no_fault_of_the_engine_that_it_is_starting(start: Start, tmp_path: Path) -> None:
-    port, data, gate = free_port(), tmp_path / "d", tmp_path / "gate"
+    port, data, gate = free_ports(1)[0], tmp_path / "d", tmp_path / "gate"
     store = await open_store(data, RecorderSettings(), migrate=True, project="default")
     await replicas.report_replica(
         Project(store, "default"), f"http://127.0.0.1:{port}", state="up"
@@ -304,7 +305,7 @@ async def test_up_tells_no_fault_of_the_engine_that_it_is_starting(start: Start,
 async def test_up_uses_the_engine_that_runs_for_its_data_folder_and_leaves_it_running(
     start: Start, tmp_path: Path
 ) -> None:
-    port, data = free_port(), tmp_path / "d"
+    port, data = free_ports(1)[0], tmp_path / "d"
     python = fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")
     variables = {"HONE_ENGINE__BASE": "org/model", "HONE_ENGINE__PYTHON": str(python), "HONE_DATA": str(data)}
     async with start("engine", "--port", str(port), **variables):  # another port than hone.toml's
@@ -321,7 +322,7 @@ async def test_up_uses_the_engine_that_runs_for_its_data_folder_and_leaves_it_ru
 
 
 async def test_up_ends_with_an_engine_that_turns_out_to_be_set_wrongly(start: Start, tmp_path: Path) -> None:
-    port, data = free_port(), tmp_path / "d"
+    port, data = free_ports(1)[0], tmp_path / "d"
     variables = {
         "HONE_ENGINE__BASE": "org/model",
         "HONE_ENGINE__PYTHON": str(fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")),
@@ -346,7 +347,7 @@ async def test_up_shows_the_last_lines_of_what_does_not_start(start: Start, tmp_
     variables = {
         "HONE_ENGINE__BASE": "org/model",
         "HONE_ENGINE__PYTHON": str(python),
-        "HONE_ENGINE__PORT": str(free_port()),
+        "HONE_ENGINE__PORT": str(free_ports(1)[0]),
         "HONE_DATA": str(tmp_path / "d"),
     }
     async with start("up", "--no-judge", "--no-learn", "--port", "0", **variables) as process:

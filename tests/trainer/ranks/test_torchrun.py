@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from examples.running.programs import free_ports
 from tests.trainer.ranks.groups import ONE_RANK, one_step
 from tests.trainer.training_child import SETTINGS
 from trainer.errors import TrainerError
@@ -69,12 +69,6 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
         join_group(RankPlace(1, 2, 1, 2, "/nowhere"), SETTINGS.model_copy(update={"device": "cuda"}))
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def disconnect(ranks: Ranks) -> None:
     """Close this process's connections, as its end does."""
     assert isinstance(ranks, RankGroup)
@@ -89,7 +83,7 @@ def test_hone_learn_on_another_rank_computes_the_firsts_steps_and_ends_with_it(
     tiny_base: Path, tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It opens no store and waits for no alias: its data folder does not exist."""
-    env = {**TORCHRUN, "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    env = {**TORCHRUN, "MASTER_PORT": str(free_ports(1)[0]), "GLOO_SOCKET_IFNAME": "lo"}
     other = subprocess.Popen(
         [sys.executable, "-m", "proxy.cli", "learn", "--data", str(tmp_path / "none")],
         env={**os.environ, **env, "RANK": "1", "LOCAL_RANK": "1"},
