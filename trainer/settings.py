@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from proxy.settings.gpus import check_gpus
 from recorder.base.urls import is_safe_address
 
-ObjectiveName = Literal["group", "imitate"]
+ObjectiveName = Literal["group", "imitate", "prefer"]
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
 
 _GRPO: Final = {"loss": "grpo", "clip_low": 0.2, "clip_high": 0.2, "importance_cap": math.inf}
@@ -38,13 +38,14 @@ class ObjectiveSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: ObjectiveName
-    """`group`: scored groups. `imitate`: recorded answers that `where` selects (docs/fine-tuning.md)."""
+    """`group`: scored groups. `imitate`: recorded answers that `where` selects. `prefer`: recorded pairs, with the
+    reference, the beta and the margin of `trainer.dpo` (docs/fine-tuning.md)."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """What multiplies its loss."""
     where: str | list[str] = Field([], max_length=20)
     """imitate: conditions on the trajectories, all of which hold, as in `hone sft --where`."""
     epochs: int = Field(1, ge=1)
-    """imitate: how many steps at most use the same trajectory."""
+    """imitate, prefer: how many steps at most use the same trajectory, or the same pair."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -59,6 +60,8 @@ class ObjectiveSettings(BaseModel):
             raise ValueError(
                 'the objective "imitate" needs where: which trajectories it imitates, as where = "reward >= 0.9".'
             )
+        if self.name == "prefer" and self.conditions:
+            raise ValueError('the objective "prefer" has no where: its pairs are those of `hone dpo`.')
         return self
 
 
@@ -78,7 +81,8 @@ class SftSettings(BaseModel):
 
 
 class DpoSettings(BaseModel):
-    """`hone dpo`: training on pairs, a chosen answer against a rejected one (DPO, arXiv 2305.18290)."""
+    """`hone dpo`: training on pairs, a chosen answer against a rejected one (DPO, arXiv 2305.18290). The objective
+    `prefer` has the same beta, reference and margin."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -170,7 +174,7 @@ class TrainerSettings(BaseModel):
     sft: SftSettings = SftSettings()
     """Training on demonstrations alone."""
     dpo: DpoSettings = DpoSettings()
-    """Training on pairs alone."""
+    """Training on pairs."""
     recipe: RecipeName = "hone"
     """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
     A value of your own wins."""
@@ -292,7 +296,7 @@ class TrainerSettings(BaseModel):
     keep_versions: int = Field(8, ge=1)
     """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
     live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too. So does
-    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md)."""
+    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md), and `dpo.reference`."""
     max_logprob_gap: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
@@ -355,6 +359,11 @@ class TrainerSettings(BaseModel):
     @classmethod
     def _distinct_gpus(cls, gpus: list[int]) -> list[int]:
         return check_gpus(gpus)
+
+    @property
+    def named_versions(self) -> frozenset[str]:
+        """The versions that these settings name: their folders stay, however many newer ones there are."""
+        return frozenset() if self.dpo.reference == "base" else frozenset({self.dpo.reference})
 
     @property
     def last_rate(self) -> float:

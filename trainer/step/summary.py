@@ -52,8 +52,9 @@ class StepReport:
     and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
-    With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
-    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
+    With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
+    ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. Of pairs
+    also objective.prefer.margin and objective.prefer.accuracy, from before the update.
     """
 
     step: StepView | None

@@ -26,6 +26,7 @@ _TRAINER: Final = (
     "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation", "text_contradictions",
     "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met", "demonstrations",
     "rendered_tokens", "objective.imitate.tokens", "objective.imitate.loss", "objective.imitate.gradient_share",
+    "pairs", "objective.prefer.margin", "objective.prefer.accuracy",
     "drift.kl_base", "drift.kl_parent", "drift.kl_parent_whole", "drift.kl_day", "drift.kl_week", "drift.entropy",
     "drift.trajectories", "drift.tokens",
 )  # fmt: skip

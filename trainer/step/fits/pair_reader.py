@@ -23,7 +23,7 @@ from trainer.demonstrations.rows import demonstrate_trajectory
 from trainer.errors import TrainerError
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis, ImitationExclusion
 from trainer.objectives.prefer import NAME, PreferencePair
-from trainer.preferences.candidates import load_candidates
+from trainer.preferences.candidates import MOST, load_candidates
 from trainer.preferences.pair_files import read_pairs
 from trainer.preferences.pairs import PairCandidate, pair_row, pair_trajectories
 from trainer.settings import DpoSettings, TrainerSettings
@@ -91,14 +91,16 @@ class PairReader:
         """Read all pairs of a source. Raises as `from_file`."""
         if source.file is not None:
             return await self.from_file(source.file, basis, epochs=settings.epochs, parent_id=parent_id)
-        return await self.from_record(basis, settings, parent_id)
+        return await self.from_record(basis, margin=settings.margin, epochs=settings.epochs, parent_id=parent_id)
 
-    async def from_record(self, basis: ImitateBasis, settings: DpoSettings, parent_id: str) -> ReadPairs:
-        """Read what people prefer, and the rankings of scored groups."""
+    async def from_record(
+        self, basis: ImitateBasis, *, margin: float, epochs: int, parent_id: str, limit: int = MOST
+    ) -> ReadPairs:
+        """Read at most `limit` pairs of what people prefer, and then of the rankings of scored groups: the newest."""
         context = self._context
         held_out = await load_held_out(context.project.store, context.alias.id)
         candidates = await load_candidates(
-            context.project, context.alias, margin=settings.margin, epochs=settings.epochs, parent_id=parent_id
+            context.project, context.alias, margin=margin, epochs=epochs, parent_id=parent_id
         )
         read = ReadPairs(left=candidates.left)
         sides = _Sides(context, basis, held_out)
@@ -106,6 +108,8 @@ class PairReader:
             page = candidates.found[at : at + _PAGE]
             await sides.load(page)
             for pair in page:
+                if len(read.found) >= limit:
+                    return read
                 if (code := sides.why_not(pair)) is not None:
                     read.leave(code, f"{pair.chosen} over {pair.rejected}")
                 else:
