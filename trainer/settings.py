@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -42,8 +42,9 @@ class ObjectiveSettings(BaseModel):
     reference, the beta and the margin of `trainer.dpo` (docs/fine-tuning.md)."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """What multiplies its loss."""
-    where: str | list[str] = Field([], max_length=20)
-    """imitate: conditions on the trajectories, all of which hold, as in `hone sft --where`."""
+    where: str | Annotated[list[str], Field(max_length=20)] = []
+    """imitate, prefer: conditions on the trajectories, all of which hold, as in `hone sft --where` and `hone dpo
+    --where`."""
     epochs: int = Field(1, ge=1)
     """imitate, prefer: how many steps at most use the same trajectory, or the same pair."""
 
@@ -60,8 +61,6 @@ class ObjectiveSettings(BaseModel):
             raise ValueError(
                 'the objective "imitate" needs where: which trajectories it imitates, as where = "reward >= 0.9".'
             )
-        if self.name == "prefer" and self.conditions:
-            raise ValueError('the objective "prefer" has no where: its pairs are those of `hone dpo`.')
         return self
 
 

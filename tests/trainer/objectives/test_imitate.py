@@ -139,7 +139,6 @@ def test_each_objective_normalises_over_its_own_rows_and_multiplies_its_weight_l
         ([{"name": "group"}, IMITATE, IMITATE], "at most once"),
         ([{"name": "group", "epochs": 2}], "has no where and no epochs"),
         ([{"name": "group"}, {"name": "imitate"}], "needs where"),
-        ([{"name": "group"}, {"name": "prefer", "where": "reward > 0"}], "has no where"),
     ],
 )
 def test_objectives_that_cannot_be_are_refused_with_what_to_do(objectives: list[dict[str, Any]], why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from recorder.views.review.human_labels import ReviewAnswer, record_choice
 from recorder.views.review.trajectories import project_draw
 from recorder.views.trajectories import transcripts
 from recorder.views.trajectory_detail.loader import load_detail
-from tests.trainer.step.left import folders, group_state
+from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.errors import TrainerError
@@ -29,7 +30,7 @@ from trainer.objectives.imitate_rows import ImitationExclusion
 from trainer.preferences.candidates import load_candidates
 from trainer.preferences.pairs import PairExclusion
 from trainer.step.alias_trainer import AliasTrainer
-from trainer.step.fits.pair_reader import PairSource, ReadPairs
+from trainer.step.fits.pair_reader import PairReader, PairSource, ReadPairs
 from trainer.step.fits.report import FitReport
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,8 @@ async def candidates(world: World, margin: float = 0.5) -> tuple[set[tuple[str, 
     found = await load_candidates(
         Project(world.store, PROJECT), world.alias, margin=margin, epochs=1, parent_id=parent.id
     )
-    return {(one.chosen, one.rejected, one.source) for one in found.found}, dict(found.left)
+    left = Counter(code for _, code in found.excluded)
+    return {(one.chosen, one.rejected, one.source) for one in found.found}, dict(left)
 
 
 async def fit(world: World, **settings: object) -> FitReport[ReadPairs]:
@@ -193,6 +195,30 @@ async def test_what_may_not_be_trained_on_is_counted_and_named(world: World) -> 
     assert [(one.chosen.source_id, one.rejected.source_id) for one in report.read.found] == [tuple(both[3])]
 
 
+async def test_conditions_select_pairs_by_both_sides_or_one(world: World) -> None:
+    project = Project(world.store, PROJECT)
+    both = [await members(world, await world.group(f"g{n}", [1.0, 0.0], seed=n)) for n in range(3)]
+    for id_ in (*both[0], both[1][0]):
+        await feedback.set_tag(project, id_, "team", "billing")
+    await feedback.add_feedback(project, both[2][1], "preference", True, tags={"loser": both[2][0]})
+
+    async def selected(*where: str) -> set[str]:
+        async with await world.trainer() as trainer:
+            read = await PairReader(trainer._context).from_record(
+                where, await trainer._imitate_basis(), margin=0.5, epochs=1, parent_id=(await world.live()).id
+            )
+        assert read.left == {}  # what is not selected is not excluded
+        return {one.chosen.source_id for one in read.found}
+
+    assert await selected() == {both[0][0], both[1][0], both[2][1]}
+    assert await selected("tag.team = billing") == {both[0][0]}
+    assert await selected("chosen.tag.team = billing") == {both[0][0], both[1][0]}
+    assert await selected("chosen.tag.team = billing", "rejected.tag.team != billing") == {both[1][0]}
+    assert await selected("chosen.best_of_group = no") == {both[2][1]}
+    assert await selected("chosen.reward >= 0.9", "rejected.reward < 0.5") == {both[0][0], both[1][0]}
+    assert await selected("reward >= 0.9") == set()
+
+
 async def test_without_a_pair_no_version_is_made_and_it_says_why(world: World) -> None:
     await world.group("g", [0.6, 0.4])
     report = await fit(world)
@@ -234,27 +260,6 @@ async def test_a_step_on_groups_takes_pairs_too_and_its_ledger_names_both_object
 async def test_a_reference_that_is_not_there_is_refused_before_anything_is_sampled(world: World) -> None:
     with pytest.raises(TrainerError, match=r"trainer\.dpo\.reference is 'org/helpdesk@7': no version"):
         await world.trainer(objectives=BOTH, dpo={"reference": "org/helpdesk@7"})
-
-
-async def test_the_version_that_pairs_are_compared_with_keeps_its_folder(world: World) -> None:
-    settings = {"objectives": BOTH, "dpo": {"reference": "org/helpdesk@1"}, "keep_versions": 1}
-    async with await world.trainer(keep_versions=1) as trainer:
-        for number in range(2):
-            await world.group(f"g{number}", [1.0, 0.0], seed=number)
-            version = (await trainer.train_once(await world.claim(trainer))).version
-            assert version is not None
-            await world.promote(version)
-    async with await world.trainer(**settings) as trainer:
-        margins = []
-        for number in range(2, 5):
-            await world.group(f"g{number}", [1.0, 0.0], seed=number)
-            report = await trainer.train_once(await world.claim(trainer))
-            assert report.version is not None
-            margins.append(report.metrics["objective.prefer.margin"])
-            await world.promote(report.version)
-    assert all(margins)  # the parent is another version than the reference
-    assert len([name for name in folders(world) if name.startswith("org-helpdesk@1-")]) == 1
-    assert not [name for name in folders(world) if name.startswith("org-helpdesk@2-")]
 
 
 async def claim_of(world: World, trainer: AliasTrainer, trajectory_id: str) -> GroupClaim:

@@ -13,6 +13,7 @@ from recorder.queue.training.uses import ObjectiveUse
 from trainer.objectives import imitate
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
 from trainer.objectives.prefer import PreferencePair
+from trainer.preferences.conditions import parse_side_conditions
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
@@ -79,14 +80,22 @@ class DataJoiner:
 
     async def _read_pairs(self, own: ObjectiveSettings, basis: ImitateBasis, parent_id: str, limit: int) -> ReadPairs:
         return await PairReader(self._context).from_record(
-            basis, margin=self._settings.dpo.margin, epochs=own.epochs, parent_id=parent_id, limit=limit
+            own.conditions,
+            basis,
+            margin=self._settings.dpo.margin,
+            epochs=own.epochs,
+            parent_id=parent_id,
+            limit=limit,
         )
 
 
 def check_conditions(settings: TrainerSettings) -> None:
     """Raise `ConditionInvalid` for conditions of an objective that cannot be read."""
     for one in settings.objectives:
-        parse_conditions(one.conditions)
+        if one.name == "prefer":
+            parse_side_conditions(one.conditions)
+        else:
+            parse_conditions(one.conditions)
 
 
 def _objective(settings: TrainerSettings, name: ObjectiveName) -> ObjectiveSettings | None:
