@@ -223,6 +223,9 @@ class TrainerSettings(BaseModel):
     """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
     with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
     functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
+    turn_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """How much a turn's own value counts: a turn's advantage is that of its trajectory, plus this times the difference
+    between the turn's value and the mean over the group's turns of the same number (docs/rewards.md). 0: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 

@@ -242,6 +242,7 @@ _TRAIN: Final = tuple(
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
+        ("credited_turns", "turns", _EACH, "turns whose own value changed their advantage, with trainer.turn_weight"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
         ("pairs", "pairs", _MADE, "those that the step was trained on, with the objective prefer"),
         ("rendered_tokens", "tokens", _MADE, "tokens of demonstrations and pairs that are not recorded ids, if any"),
