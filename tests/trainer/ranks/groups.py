@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tests.trainer.building import random_ids, trained_row
@@ -104,7 +105,9 @@ def step_with_pairs(core: TrainerCore, reference: WrittenStep) -> Outcome:
     adapter = ReferenceAdapter("v1", files.path, files.manifest_sha256)
     trained = core.step(rows, 1e-2, lambda: False, PhaseSeconds(), reference=adapter)
     written = core.write(AdapterOrigin("tiny", 1, "tiny@0", "base", "fingerprint"), trained, PhaseSeconds())
-    return Outcome((dict(trained.metrics),), core.policy.state(), _moments(core), written)
+    # processes that share a base measure no shares of the gradient
+    metrics = {name: value for name, value in trained.metrics.items() if not name.endswith(".gradient_share")}
+    return Outcome((metrics,), core.policy.state(), _moments(core), written)
 
 
 def _pair(number: int) -> PreferencePair:
@@ -116,6 +119,7 @@ def _pair(number: int) -> PreferencePair:
             ids = random_ids(10, number) + random_ids(4 + 9 * place + 20 * number + row, 500 + 10 * number + place)
             trained = list(range(10, len(ids)))
             made.append(trained_row(ids, trained, name=f"{side}{number}", behaviour=float("nan")))
+            made[-1] = replace(made[-1], age=np.full(len(ids), -1, np.int32))  # no engine sampled it
         sides.append(Demonstration(f"{side}{number}", "trajectory", side, "t", made))
     return PreferencePair(f"p{number}", "ranking", f"p{number}", *sides)
 

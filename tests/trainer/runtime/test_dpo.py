@@ -155,5 +155,5 @@ def test_a_file_that_is_wrong_is_refused_and_a_record_without_a_pair_makes_no_ve
     assert code == 2
     assert "--where selects recorded pairs, and --from FILE has its own: name one of them." in err
     code, _, err = dpo("--where", "chosen.rewards > 0", "--dry-run")
-    assert code == 2
+    assert code == 1
     assert "there is no field 'rewards'" in err
