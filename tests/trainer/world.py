@@ -133,8 +133,8 @@ class World:
         made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
         each = zip(ids, rewards, strict=True)
         parts = [NewPart(id_, part, reward, weight) for id_, reward in each for part, weight in made_of.items()]
-        for id_, turns in zip(ids, rated, strict=False):
-            parts += [NewPart(id_, f"checked.{turn_extra(at)}", value) for at, value in enumerate(turns, 1)]
+        for id_, values in zip(ids, rated, strict=False):
+            parts += [NewPart(id_, f"checked.{turn_extra(at)}", value) for at, value in enumerate(values, 1)]
         await scores.record_score(self.store, claim, new_score("recipe", parts=parts, judge_hash=judge))
         return claim.group_id
 

@@ -121,7 +121,8 @@ def _pair(number: int) -> PreferencePair:
             made.append(trained_row(ids, trained, name=f"{side}{number}", behaviour=float("nan")))
             made[-1] = replace(made[-1], age=np.full(len(ids), -1, np.int32))  # no engine sampled it
         sides.append(Demonstration(f"{side}{number}", "trajectory", side, "t", made))
-    return PreferencePair(f"p{number}", "ranking", f"p{number}", *sides)
+    chosen, rejected = sides
+    return PreferencePair(f"p{number}", "ranking", f"p{number}", chosen, rejected)
 
 
 def _moments(core: TrainerCore) -> dict[str, torch.Tensor]:
