@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from proxy.settings.gpus import check_gpus
 from recorder.base.urls import is_safe_address
 
-ObjectiveName = Literal["group", "imitate"]
+ObjectiveName = Literal["group", "imitate", "prefer"]
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
 
 _GRPO: Final = {"loss": "grpo", "clip_low": 0.2, "clip_high": 0.2, "importance_cap": math.inf}
@@ -38,13 +38,15 @@ class ObjectiveSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: ObjectiveName
-    """`group`: scored groups. `imitate`: recorded answers that `where` selects (docs/fine-tuning.md)."""
+    """`group`: scored groups. `imitate`: recorded answers that `where` selects. `prefer`: recorded pairs, with the
+    reference, the beta and the margin of `trainer.dpo` (docs/fine-tuning.md)."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """What multiplies its loss."""
-    where: str | list[str] = Field([], max_length=20)
-    """imitate: conditions on the trajectories, all of which hold, as in `hone sft --where`."""
+    where: str | Annotated[list[str], Field(max_length=20)] = []
+    """imitate, prefer: conditions on the trajectories, all of which hold, as in `hone sft --where` and `hone dpo
+    --where`."""
     epochs: int = Field(1, ge=1)
-    """imitate: how many steps at most use the same trajectory."""
+    """imitate, prefer: how many steps at most use the same trajectory, or the same pair."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -78,7 +80,8 @@ class SftSettings(BaseModel):
 
 
 class DpoSettings(BaseModel):
-    """`hone dpo`: training on pairs, a chosen answer against a rejected one (DPO, arXiv 2305.18290)."""
+    """`hone dpo`: training on pairs, a chosen answer against a rejected one (DPO, arXiv 2305.18290). The objective
+    `prefer` has the same beta, reference and margin."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -170,7 +173,7 @@ class TrainerSettings(BaseModel):
     sft: SftSettings = SftSettings()
     """Training on demonstrations alone."""
     dpo: DpoSettings = DpoSettings()
-    """Training on pairs alone."""
+    """Training on pairs."""
     recipe: RecipeName = "hone"
     """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
     A value of your own wins."""
@@ -220,6 +223,9 @@ class TrainerSettings(BaseModel):
     """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
     with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
     functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
+    turn_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """How much a turn's own value counts: a turn's advantage is that of its trajectory, plus this times the difference
+    between the turn's value and the mean over the group's turns of the same number (docs/rewards.md). 0: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 
@@ -292,7 +298,7 @@ class TrainerSettings(BaseModel):
     keep_versions: int = Field(8, ge=1)
     """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
     live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too. So does
-    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md)."""
+    one accepted version of each of the last 7 days and 4 weeks (docs/drift.md), and `dpo.reference`."""
     max_logprob_gap: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
@@ -355,6 +361,11 @@ class TrainerSettings(BaseModel):
     @classmethod
     def _distinct_gpus(cls, gpus: list[int]) -> list[int]:
         return check_gpus(gpus)
+
+    @property
+    def named_versions(self) -> frozenset[str]:
+        """The versions that these settings name: their folders stay, however many newer ones there are."""
+        return frozenset() if self.dpo.reference == "base" else frozenset({self.dpo.reference})
 
     @property
     def last_rate(self) -> float:

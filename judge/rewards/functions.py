@@ -32,11 +32,15 @@ HOST = Path(user_code_host.__file__)
 
 @dataclass(frozen=True, slots=True)
 class RewardResult:
-    """The result of one call: a finite number, or None and the reason. `extra`: named numbers beside it."""
+    """The result of one call: a finite number, or None and the reason. `extra`: named numbers beside it.
+
+    `turns`: a value or None for each turn of the trajectory; None: the function gave none.
+    """
 
     score: float | None
     explanation: str | None = None
     extra: Mapping[str, float] = field(default_factory=dict)
+    turns: Sequence[float | None] | None = None
 
 
 def function_input(member: TrajectoryView) -> dict[str, Any]:
@@ -47,6 +51,7 @@ def function_input(member: TrajectoryView) -> dict[str, Any]:
         "messages": [dict(message) for message in member.messages],
         "tools": [dict(tool) for tool in member.tools or ()],
         "answer": member.answer,
+        "turns": main_path_answers(member),
         "tags": dict(member.tags),
         "scenario": scenario
         and {
@@ -57,6 +62,12 @@ def function_input(member: TrajectoryView) -> dict[str, Any]:
             "rubric": scenario.rubric,
         },
     }
+
+
+def main_path_answers(member: TrajectoryView) -> list[dict[str, Any]]:
+    """The model's answers on the main path in their order: one a turn, and empty where none was recorded."""
+    answers = {(call.id, one.index): one.message for call in member.calls for one in call.choices}
+    return [dict(answers.get(turn) or {}) for turn in member.main_path]
 
 
 class FunctionPool:
@@ -211,4 +222,4 @@ def _result(reply: Mapping[str, Any]) -> RewardResult:
     """The result of a call. `recorder.processes.user_code_host` has validated the numbers and named errors."""
     if "error" in reply:
         return RewardResult(None, mask_secrets(str(reply["error"])))
-    return RewardResult(reply["score"], reply["explanation"], reply["extra"])
+    return RewardResult(reply["score"], reply["explanation"], reply["extra"], reply["turns"])

@@ -25,7 +25,7 @@ from judge.llm.panel import PanelReply, ask_panel, combine_verdicts, reply_agree
 from judge.llm.prompt import ALONE, TOO_LONG, GroupPrompt, JudgeRequest, build_prompt, judge_requests
 from judge.llm.ruler import GroupRuling, identical_ruling
 from judge.rewards.follow_ups import wait_left
-from judge.rewards.functions import function_input
+from judge.rewards.functions import RewardResult, function_input
 from judge.rewards.human_choice import human_choices
 from judge.rewards.judge_context import JudgeContext, Kind, KindResult
 from judge.rewards.part import RewardPart
@@ -37,6 +37,7 @@ from recorder.messages import content_hashes
 from recorder.messages.text_masking import mask_message
 from recorder.queue.feedback import BY_PERSON
 from recorder.queue.groups.readiness import MEASURED
+from recorder.queue.judging.turn_values import turn_extra
 from recorder.states import Origin
 from recorder.views.trajectories.shapes import FeedbackView, GroupView, TrajectoryView
 
@@ -226,7 +227,7 @@ async def by_feedback(
     Raises:
         PartsMissing: feedback is missing, and `judge.feedback.wait_s` is not over.
     """
-    parts = {member.id: feedback_part(reward.name, member.feedback) for member in members}
+    parts = {member.id: feedback_of_turns(reward.name, member) for member in members}
     left_s = max(m.ended_at or m.last_call_at for m in members) + context.settings.feedback.wait_s - time.time()
     if reward.weight > 0 and left_s > 0 and any(part.value is None for part in parts.values()):
         raise PartsMissing("waiting_for_feedback", f"feedback {reward.name!r} is still awaited", wait_s=left_s)
@@ -242,6 +243,17 @@ def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
     if not isinstance(newest.value, bool | int | float):
         return RewardPart(None, f"feedback {name!r} is not a number", of_run=False)
     return RewardPart(float(newest.value), newest.comment, of_run=False)
+
+
+def feedback_of_turns(name: str, member: TrajectoryView) -> RewardPart:
+    """The same for a trajectory, with the newest feedback on each turn of its main path beside it."""
+    part = feedback_part(name, member.feedback)
+    extra = {}
+    for number, (call_id, _) in enumerate(member.main_path, 1):
+        on_call = feedback_part(name, [one for one in member.feedback if one.call_id == call_id])
+        if on_call.value is not None:
+            extra[turn_extra(number)] = on_call.value
+    return replace(part, extra=extra)
 
 
 async def by_follow_up(
@@ -271,11 +283,19 @@ async def by_function(
         raise JudgeMisconfigured(f"there is no process to run {reward.function} in")
     code = await context.functions.code()
     results = await asyncio.gather(*(context.functions.call(reward.function, function_input(m)) for m in members))
-    parts = {
-        member.id: RewardPart(one.score, one.explanation, one.extra, undecided=one.score is None)
-        for member, one in zip(members, results, strict=True)
-    }
+    parts = {member.id: function_part(member, one) for member, one in zip(members, results, strict=True)}
     return KindResult(parts, code=code)
+
+
+def function_part(member: TrajectoryView, result: RewardResult) -> RewardPart:
+    """The result of a reward function about a trajectory; missing if it rates another number of turns."""
+    if result.turns is None or result.score is None:
+        return RewardPart(result.score, result.explanation, result.extra, undecided=result.score is None)
+    if (count := len(member.main_path)) != len(result.turns):
+        why = f"'turns' has {len(result.turns)} values, and the trajectory has {count} turns"
+        return RewardPart(None, why, undecided=True)
+    values = {turn_extra(number): value for number, value in enumerate(result.turns, 1) if value is not None}
+    return RewardPart(result.score, result.explanation, {**result.extra, **values})
 
 
 async def by_rule(

@@ -29,6 +29,7 @@ SAMPLE: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello."}],
     "tools": [],
     "answer": None,
+    "turns": [{"role": "assistant", "content": "Hello."}],
     "tags": {},
     "scenario": None,
 }

@@ -19,6 +19,7 @@ from typing import Final
 from judge.llm import follow_up_prompt, prompt
 from judge.rewards.part import RewardPart
 from judge.settings import LIMIT, JudgeSettings, Missing, RewardSettings
+from recorder.queue.judging.turn_values import turn_number
 
 PartTable = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
 
@@ -65,12 +66,27 @@ def select_parts(runs: Sequence[str], found: PartTable, settings: JudgeSettings)
 
 
 def clip_to_range(reward: RewardSettings, part: RewardPart) -> RewardPart:
-    """The part; without its value if that is outside the reward's range."""
+    """The part; without its value if that is outside the reward's range, and without such values of turns."""
+    part = _clip_turns(reward, part)
     if part.value is None or reward.low <= part.value <= reward.high:
         return part
     outside = f"{part.value!r} is outside {reward.low:g} to {reward.high:g} (`low` and `high` of the reward)"
     why = f"{outside}: {part.explanation}" if part.explanation else outside
     return replace(part, value=None, explanation=why, undecided=part.of_run)  # users may correct their feedback
+
+
+def _clip_turns(reward: RewardSettings, part: RewardPart) -> RewardPart:
+    outside = {
+        name: value
+        for name, value in part.extra.items()
+        if turn_number(name) is not None and not reward.low <= value <= reward.high
+    }
+    if not outside:
+        return part
+    named = ", ".join(f"{name} is {value!r}" for name, value in outside.items())
+    why = f"{named}: outside {reward.low:g} to {reward.high:g} (`low` and `high` of the reward)"
+    kept = {name: value for name, value in part.extra.items() if name not in outside}
+    return replace(part, extra=kept, explanation=f"{part.explanation}; {why}" if part.explanation else why)
 
 
 def _gone(runs: Sequence[str], parts: Mapping[str, RewardPart]) -> dict[str, RewardPart]:

@@ -192,6 +192,11 @@ def _judged(one: Attempt, limit: int | None) -> Text:
     for part in one.parts:
         why = f": {_cut(clean(part.explanation), limit)}" if part.explanation else ""
         told.append(f"{clean(part.name)} {format_number(part.value)}{why}")
+    for turn in one.turns:
+        if turn.difference is not None:
+            told.append(
+                f"turn {turn.number} {format_number(turn.value)} ({turn.difference:+.3g} from the group's mean)"
+            )
     return Text("\n".join(told) or "–")
 
 

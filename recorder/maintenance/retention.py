@@ -2,13 +2,14 @@
 
 Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions, versions that open
 trajectories or groups are pinned to, the best version of the newest campaign with a measure, the newest `keep`, those
-of the live version's line that newer ones are compared with (`recorder.registry.kept_versions`), and versions that an
-engine or proxy still uses. Refuses: files. The process that wrote a folder removes it after the row is cleared; a kill
-in between leaves a folder without a row.
+that settings name, those of the live version's line that newer ones are compared with
+(`recorder.registry.kept_versions`), and versions that an engine or proxy still uses. Refuses: files. The process that
+wrote a folder removes it after the row is cleared; a kill in between leaves a folder without a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,18 +41,20 @@ class ReleasedFolders:
     checkpoint_path: str | None
 
 
-async def release_folders(store: Store, alias_id: str, keep: int) -> list[ReleasedFolders]:
-    """Clear the folders of an alias's unneeded versions, except its `keep` newest ones."""
+async def release_folders(store: Store, alias_id: str, keep: int, named: Collection[str] = ()) -> list[ReleasedFolders]:
+    """Clear the folders of an alias's unneeded versions, except its `keep` newest ones and the versions `named`."""
     async with store.write() as conn:
         locked = select(aliases).where(aliases.c.id == alias_id).with_for_update()
         alias = (await conn.execute(locked)).one()
         held = await _held(conn, alias.project_id)
-        best = await _best(conn, alias)
+        kept_names = {await _best(conn, alias), *named}
         compared = await _compared(conn, alias)
         found = [
             row
             for row in await conn.execute(_ended(alias, keep))
-            if row.id not in compared and not held & {row.id, row.engine_name} and f"{alias.name}@{row.number}" != best
+            if row.id not in compared
+            and not held & {row.id, row.engine_name}
+            and f"{alias.name}@{row.number}" not in kept_names
         ]
         return [await _release(conn, row) for row in found]
 

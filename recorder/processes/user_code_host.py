@@ -17,7 +17,7 @@ In:   {"id", "start": {"kind", ...}} once, then {"id", "request": {...}} each:
 Out:  {"id", "ready": {...}} or {"id", "failed": why} once; then for each id {"id", "group": pgid} for each process
       group that was started for it, and one {"id", "reply": {...}}:
       agent, measure, command: {"ending": "done", "answer"}, {"ending": "error", "error"} or {"ending": "timeout"}
-      functions: {"score", "explanation", "extra"} or {"error"}
+      functions: {"score", "explanation", "extra", "turns"} or {"error"}
 Ids cannot be guessed. Output of user code goes to standard error; standard output leads there too. When the socket
 closes, all started processes are killed and this process ends, even in the middle of a call.
 """
@@ -616,17 +616,28 @@ def own_files(functions: Mapping[str, Function]) -> list[str]:
 
 
 def number(result: Any) -> Json:
-    """Return a function's result as score, explanation and further named numbers. Raises TypeError, ValueError."""
+    """Return a function's result as score, explanation, values of turns, and further named numbers.
+
+    `turns` is a list with a number or None for each turn, or None. Raises TypeError, ValueError.
+    """
     if not isinstance(result, dict):
-        return {"score": _finite(result, "the result"), "explanation": None, "extra": {}}
+        return {"score": _finite(result, "the result"), "explanation": None, "extra": {}, "turns": None}
     if "score" not in result:
         raise TypeError("the returned dict has no 'score'")
     explanation = result.get("explanation")
+    turns = result.get("turns") if isinstance(result.get("turns"), (list, tuple)) else None
+    known = ("score", "explanation") if turns is None else ("score", "explanation", "turns")
     return {
         "score": _finite(result["score"], "'score'"),
         "explanation": None if explanation is None else str(explanation)[:MAX_TEXT_CHARS],
-        "extra": _extra({name: value for name, value in result.items() if name not in ("score", "explanation")}),
+        "extra": _extra({name: value for name, value in result.items() if name not in known}),
+        "turns": None if turns is None else _turns(turns),
     }
+
+
+def _turns(values: Iterable[Any]) -> list[float | None]:
+    """Return the values of turns in their order."""
+    return [None if value is None else _finite(value, f"turns[{at}]") for at, value in enumerate(values)]
 
 
 def _extra(values: Mapping[Any, Any]) -> Json:

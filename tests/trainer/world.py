@@ -34,6 +34,7 @@ from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.same_request import open_shadow
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart
+from recorder.queue.judging.turn_values import turn_extra
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.fingerprint import base_fingerprint
@@ -120,14 +121,20 @@ class World:
         purpose: Purpose = Purpose.TRAIN,
         turns: int = 2,
         judge: str | None = None,
+        rated: Sequence[Sequence[float]] = (),
     ) -> str:
-        """A whole group, recorded, completed and scored, by a `judge` or by code. Returns its id."""
+        """A whole group, recorded, completed and scored, by a `judge` or by code. Returns its id.
+
+        `rated`: the values of each member's turns, in their order.
+        """
         ids = [await self.run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
         claim = await claims.claim_for_judging(Project(self.store, PROJECT), "judge", 60)
         assert claim is not None
         made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
         each = zip(ids, rewards, strict=True)
         parts = [NewPart(id_, part, reward, weight) for id_, reward in each for part, weight in made_of.items()]
+        for id_, values in zip(ids, rated, strict=False):
+            parts += [NewPart(id_, f"checked.{turn_extra(at)}", value) for at, value in enumerate(values, 1)]
         await scores.record_score(self.store, claim, new_score("recipe", parts=parts, judge_hash=judge))
         return claim.group_id
 

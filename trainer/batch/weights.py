@@ -35,3 +35,4 @@ class WeightedRow:
     teacher: NDArray[np.floating] | None = None  # nats, (trained,)
     parent: NDArray[np.floating] | None = None  # nats, (trained,): by the version that the step began from
     objective: str = GROUP  # which one the row is for
+    pair: str | None = None  # the pair that it is in: chosen rows have a positive `ce_weight`, rejected ones a negative

@@ -6,6 +6,7 @@ Owns: its flags, and printing. Refuses: reading and training (`trainer.runtime.d
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,17 @@ _SOURCES = {"preference": "by people's preferences", "ranking": "by rewards", "f
 @click.command()
 @click.option("--alias", required=True, metavar="NAME", help="The alias that learns.")
 @click.option(
+    "--where", "conditions", multiple=True, metavar="CONDITION",
+    help="Learn from recorded pairs whose sides have: tag.team=billing, version=NAME@2, started>1764000000, and as in "
+    "`hone sft`. With the prefix chosen. or rejected. it is for one side. Repeatable: all must hold.",
+)  # fmt: skip
+@click.option(
     "--from", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Learn from a file: rows of prompt, chosen and rejected, JSON lines or parquet.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count pairs, tokens, and what is excluded and why.")
 @click.pass_obj
-def dpo(context: Context, alias: str, file: Path | None, dry_run: bool) -> None:
+def dpo(context: Context, alias: str, conditions: tuple[str, ...], file: Path | None, dry_run: bool) -> None:
     """Train a version to prefer one answer to another, by pairs of a chosen and a rejected side (DPO).
 
     Without a file the pairs are the alias's own: people's preferences (`hone review`, the pages, feedback
@@ -40,17 +46,19 @@ def dpo(context: Context, alias: str, file: Path | None, dry_run: bool) -> None:
     held out; of several epochs, the one with the smallest loss on them becomes the version. `trainer.dpo` has the
     settings. The exit status is 1 if no version was made.
     """
+    if conditions and file is not None:
+        raise click.UsageError("--where selects recorded pairs, and --from FILE has its own: name one of them.")
     log_to_terminal()
     if dry_run:
-        _count(context, alias, file)
+        _count(context, alias, conditions, file)
     else:
-        _train(context, alias, file)
+        _train(context, alias, conditions, file)
 
 
-def _count(context: Context, alias: str, file: Path | None) -> None:
+def _count(context: Context, alias: str, where: Sequence[str], file: Path | None) -> None:
     from trainer.runtime.dpo import count_only
 
-    counts = run(count_only(context.settings(), alias, file))
+    counts = run(count_only(context.settings(), alias, where, file))
     if context.json:
         write_json(counts.as_json())
     else:
@@ -58,10 +66,10 @@ def _count(context: Context, alias: str, file: Path | None) -> None:
     sys.exit(0 if counts.pairs else FAILED)
 
 
-def _train(context: Context, alias: str, file: Path | None) -> None:
+def _train(context: Context, alias: str, where: Sequence[str], file: Path | None) -> None:
     from trainer.runtime.dpo import train_on_pairs
 
-    outcome = run(train_on_pairs(context.settings(), alias, file))
+    outcome = run(train_on_pairs(context.settings(), alias, where, file))
     if context.json:
         write_json(outcome.as_json("pairs"))
     else:

@@ -67,15 +67,15 @@ async def load_candidates(
     project: Project, alias: AliasView, request: CandidateRequest, held_out: HeldOutScenarios
 ) -> Candidates:
     """Return the candidates of an alias, or of another model that a condition names."""
-    candidates, rewards = Candidates(), _GroupRewards(project.store)
+    candidates, facts = Candidates(), ConditionFacts(project.store)
     async for lines in _pages(project, _alias_filter(alias, request.conditions)):
         candidates.looked_at += len(lines)
-        wanted = {one.id: one for one in lines if _may_hold(request.conditions, one)}
+        wanted = {one.id: one for one in lines if may_meet(request.conditions, one)}
         views = await load_trajectories(project.store, list(wanted), with_tokens=True)
         since = {view.id: at for view in views if (at := corrected_at(view)) is not None}
         used = await uses.count_uses(project.store, request.objective, list(wanted), request.parent_id, since)
         for view in views:
-            if not await _hold(request.conditions, wanted[view.id], view, rewards):
+            if not await facts.meet(request.conditions, wanted[view.id], view):
                 continue
             if (code := _why_not(view, used, request.epochs, held_out)) is not None:
                 candidates.left[code] += 1
@@ -130,28 +130,27 @@ async def _pages(project: Project, wanted: TrajectoryFilter) -> AsyncIterator[Se
         before = page.next
 
 
-def _may_hold(conditions: Collection[Condition], line: TrajectoryLine) -> bool:
+def may_meet(conditions: Collection[Condition], line: TrajectoryLine) -> bool:
+    """Whether a trajectory meets the conditions, as far as its line says."""
     facts = line_facts(line)
     return all(one.holds(facts) for one in conditions if one.field in facts)
 
 
-async def _hold(
-    conditions: Collection[Condition], line: TrajectoryLine, view: TrajectoryView, rewards: _GroupRewards
-) -> bool:
-    facts: dict[str, Any] = condition_facts(line, view)
-    if any(one.field == BEST for one in conditions):
-        facts[BEST] = "yes" if is_best(line.reward, await rewards.of(line.group_id)) else "no"
-    return all(one.holds(facts) for one in conditions)
-
-
-class _GroupRewards:
-    """The rewards of groups, each read once."""
+class ConditionFacts:
+    """Whether trajectories meet conditions. The rewards of a group are read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, list[float]] = {}
 
-    async def of(self, group_id: str | None) -> list[float]:
+    async def meet(self, conditions: Collection[Condition], line: TrajectoryLine, view: TrajectoryView) -> bool:
+        """Whether a trajectory meets all conditions."""
+        facts: dict[str, Any] = condition_facts(line, view)
+        if any(one.field == BEST for one in conditions):
+            facts[BEST] = "yes" if is_best(line.reward, await self._rewards(line.group_id)) else "no"
+        return all(one.holds(facts) for one in conditions)
+
+    async def _rewards(self, group_id: str | None) -> list[float]:
         if group_id is None:
             return []
         if group_id not in self._known:

@@ -1,4 +1,4 @@
-"""The objective `group`: each trained token gets its trajectory's advantage.
+"""The objective `group`: each trained token gets its trajectory's advantage, and what its turn adds to it.
 
 Owns: the weights of scored groups' rows in a step. Refuses: choosing groups and rows
 (`trainer.objectives.group_rows`), advantages (`recorder.stats.advantages`), surrogates (`trainer.policy.losses`).
@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from trainer.batch.weights import WeightedRow
+import numpy as np
+
+from trainer.batch.row_builder import Row
+from trainer.batch.weights import TokenValues, WeightedRow
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.normalisers import token_weights
 from trainer.objectives.step_data import StepData
@@ -36,6 +39,13 @@ def weigh_groups(groups: Iterable[GroupRows], settings: TrainerSettings) -> list
     return [row for rows in dealt for row in rows]
 
 
+def _advantages(row: Row, group: GroupRows) -> TokenValues:
+    """The advantage of a row's tokens: its trajectory's, and what their turns add; one value if none adds anything."""
+    own = group.advantages[row.trajectory_id]
+    added = [group.turn_credit.get((row.trajectory_id, call_id), 0.0) for call_id, _ in row.calls]
+    return np.repeat(own + np.array(added), row.turn_sizes) if any(added) else own
+
+
 def _weighed(groups: Sequence[GroupRows], substep: int, settings: TrainerSettings) -> list[WeightedRow]:
     tokens: Counter[str] = Counter()
     for group in groups:
@@ -46,7 +56,7 @@ def _weighed(groups: Sequence[GroupRows], substep: int, settings: TrainerSetting
     return [
         WeightedRow(
             row,
-            group.advantages[row.trajectory_id],
+            _advantages(row, group),
             weights[row.trajectory_id],
             substep,
             kl_weight=settings.kl_coef * weights[row.trajectory_id],

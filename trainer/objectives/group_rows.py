@@ -16,6 +16,7 @@ from recorder.messages.trainability import Exclusion
 from recorder.queue.training.baselines import Baseline, ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.stats.advantages import ZERO_VARIANCE, AdvantageRule, group_advantages
+from recorder.stats.turn_credit import TurnValues, turn_differences
 from recorder.store.ledger import LedgerRow
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from trainer.batch.row_builder import Row
@@ -23,6 +24,8 @@ from trainer.batch.rows import RowBasis, SkippedChoice, trajectory_rows
 from trainer.batch.turn_mask import CallChoice, MaskedTurn, row_without
 from trainer.objectives.pair_weights import pair_weight
 from trainer.objectives.running_baseline import running_advantages
+
+TurnId = tuple[str, str]  # (trajectory id, call id)
 
 
 class UntrainedChoice(StrEnum):
@@ -63,6 +66,7 @@ class GroupRows:
     single: frozenset[str] = frozenset()  # the members that are one call, not a whole trajectory
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
     pair_weight: float | None = None  # what multiplies the advantages of a pair whose judge was calibrated
+    turn_credit: Mapping[TurnId, float] = field(default_factory=dict)  # what a turn adds to its trajectory's advantage
 
     @property
     def trained(self) -> set[str]:
@@ -117,12 +121,15 @@ def group_rows(
     baselines: Mapping[str, Baseline] | None = None,
     min_spread: float = 0.0,
     agreement: float | None = None,
+    turns: TurnValues | None = None,
+    turn_weight: float = 0.0,
 ) -> GroupRows:
     """Decide which parts of a scored group are trained on. `rewards` is trajectory id → reward of its current score.
 
     `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean. `min_spread`: the
     smallest difference of a group's rewards that is trained on, unless they have baselines. `agreement`: how often the
-    judge in the rewards orders a pair as people do, if it was measured.
+    judge in the rewards orders a pair as people do, if it was measured. `turns`: the values of single turns, whose
+    differences count `turn_weight` times. A group whose trajectories tell nothing is trained on if its turns differ.
     """
     left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
     excluded = {one.trajectory_id for one in left}
@@ -134,6 +141,9 @@ def group_rows(
         why: UntrainedChoice | None = _why_nothing(scored, left, baselines)
     else:
         why = _why_unclear(scored.values(), 0.0 if baselines is not None else min_spread, weight)
+    credit = _turn_credit(counted, turns or {}, turn_weight)
+    if why is not None and any(credit.values()):
+        advantages, why = dict.fromkeys(scored, 0.0), None
     if advantages is None or why is not None:
         return GroupRows(group.id, group.project_id, (), scored, {}, left, (), why, pair_weight=weight)
     if weight is not None:
@@ -152,8 +162,32 @@ def group_rows(
     left += without_rows
     single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
     return GroupRows(
-        group.id, group.project_id, rows, scored, advantages, left, skipped, code, single, baselines or {}, weight
+        group.id,
+        group.project_id,
+        rows,
+        scored,
+        advantages,
+        left,
+        skipped,
+        code,
+        single,
+        baselines or {},
+        weight,
+        credit,
     )
+
+
+def _turn_credit(counted: Sequence[TrajectoryView], turns: TurnValues, turn_weight: float) -> dict[TurnId, float]:
+    """What each turn of the members that count adds to its trajectory's advantage."""
+    if turn_weight == 0:
+        return {}
+    differences = turn_differences({one.id: turns[one.id] for one in counted if one.id in turns})
+    return {
+        (one.id, call_id): turn_weight * differences[one.id][number]
+        for one in counted
+        for number, (call_id, _) in enumerate(one.main_path, 1)
+        if number in differences.get(one.id, {})
+    }
 
 
 def _advantages(

@@ -15,12 +15,22 @@ from typing import Final
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group import weigh_group_objective
 from trainer.objectives.imitate import weigh_demonstrations
+from trainer.objectives.prefer import weigh_joined_pairs
 from trainer.objectives.step_data import StepData
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
 
 Weigh = Callable[[StepData, ObjectiveSettings, TrainerSettings], list[WeightedRow]]
 
-OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {"group": weigh_group_objective, "imitate": weigh_demonstrations}
+
+def _weigh_pairs(data: StepData, own: ObjectiveSettings, settings: TrainerSettings) -> list[WeightedRow]:
+    return weigh_joined_pairs(data.pairs, own, settings)
+
+
+OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {
+    "group": weigh_group_objective,
+    "imitate": weigh_demonstrations,
+    "prefer": _weigh_pairs,
+}
 
 
 def weigh_step(data: StepData, settings: TrainerSettings) -> list[WeightedRow]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.imitate_rows import Demonstration
+from trainer.objectives.prefer import PreferencePair
 
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """The scored groups of a step, and the demonstrations that join it."""
+    """The scored groups of a step, and the demonstrations and pairs that join it."""
 
     groups: Sequence[GroupRows] = ()
     demonstrations: Sequence[Demonstration] = ()
+    pairs: Sequence[PreferencePair] = ()

@@ -6,7 +6,6 @@ Owns: the queries, and which pairs are used up or of another model. Refuses: whi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,10 +30,10 @@ _PAGE: Final = 500  # ids per SELECT
 
 @dataclass(slots=True)
 class PairCandidates:
-    """The pairs of an alias, and the number of others by the reason."""
+    """The pairs of an alias, and others with the reason."""
 
     found: list[PairCandidate] = field(default_factory=list)
-    left: Counter[str] = field(default_factory=Counter)
+    excluded: list[tuple[PairCandidate, str]] = field(default_factory=list)
 
 
 async def load_candidates(
@@ -56,9 +55,9 @@ async def load_candidates(
     used = await uses.count_uses(project.store, NAME, [one.source_id for one in chosen], parent_id)
     for pair in chosen:
         if pair.source == "preference" and owners[pair.rejected] != alias.id:
-            candidates.left[PairExclusion.OTHER_MODEL] += 1
+            candidates.excluded.append((pair, PairExclusion.OTHER_MODEL))
         elif used.get(pair.source_id, 0) >= epochs:
-            candidates.left[ImitationExclusion.ALREADY_USED] += 1
+            candidates.excluded.append((pair, ImitationExclusion.ALREADY_USED))
         elif len(candidates.found) < MOST:
             candidates.found.append(pair)
     return candidates

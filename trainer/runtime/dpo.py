@@ -6,7 +6,7 @@ Owns: the counts. Refuses: the pairs (`trainer.step.fits.pair_reader`), and what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,19 +59,23 @@ def count_pairs(read: ReadPairs, held_out: int) -> PairCounts:
 
 
 async def train_on_pairs(
-    everything: HoneSettings, alias: str, file: Path | None, open_with: OpenFitTrainer = OPEN
+    everything: HoneSettings,
+    alias: str,
+    where: Sequence[str],
+    file: Path | None,
+    open_with: OpenFitTrainer = OPEN,
 ) -> FitOutcome[PairCounts]:
-    """Train a version on the recorded pairs of an alias, or on a file.
+    """Train a version on the recorded pairs of an alias whose sides meet the conditions `where`, or on a file.
 
-    Raises as `trainer.runtime.fits.run_fit`, and `DemonstrationsInvalid`.
+    Raises as `trainer.runtime.fits.run_fit`, and `DemonstrationsInvalid`, `ConditionInvalid`.
     """
-    report = await run_fit(everything, alias, PairSource(file), COMMAND, open_with)
+    report = await run_fit(everything, alias, PairSource(file, where), COMMAND, open_with)
     return make_outcome(report, _count(everything, report.read))
 
 
-async def count_only(everything: HoneSettings, alias: str, file: Path | None) -> PairCounts:
+async def count_only(everything: HoneSettings, alias: str, where: Sequence[str], file: Path | None) -> PairCounts:
     """Count what `train_on_pairs` would train on, without loading the base."""
-    return _count(everything, (await load_only(everything, alias, PairSource(file))).read)
+    return _count(everything, (await load_only(everything, alias, PairSource(file, where))).read)
 
 
 def _count(everything: HoneSettings, read: ReadPairs) -> PairCounts:

@@ -27,8 +27,7 @@ from recorder.store.database import Project, Store
 from trainer.batch.recorded_text import TextCheck
 from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, TrainerError
 from trainer.objectives.group_rows import GroupRows
-from trainer.objectives.imitate import NAME as IMITATE
-from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
+from trainer.objectives.imitate_rows import ImitateBasis
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.ranks.group import ONE_RANK
@@ -39,7 +38,7 @@ from trainer.step.backends import check_backend, open_core
 from trainer.step.drift.set_reader import DriftReader
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.fits.context import RowContext
-from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
+from trainer.step.fits.joined_data import DataJoiner, check_conditions
 from trainer.step.fits.report import FitReport
 from trainer.step.fits.source import FitSource
 from trainer.step.gpu_share import GpuShare
@@ -89,6 +88,7 @@ class AliasTrainer:
         self._core: StepCore
         self._reader: GroupReader
         self._context: RowContext
+        self._joiner: DataJoiner
         self._runner: StepRunner
         self._drift: DriftReader
         self._trial: AdapterTrial | None = None
@@ -122,8 +122,7 @@ class AliasTrainer:
         settings = self._settings
         if settings.base is None:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
-        for one in settings.objectives:
-            parse_conditions(one.conditions)  # settings that cannot work fail before sampling
+        check_conditions(settings)  # settings that cannot work fail before sampling
         check_backend(settings, self._engine.share)  # before a lease of a GPU that is not needed
         base = await asyncio.to_thread(resolve_base, settings.base)
         self._fingerprint = await check_base(self._alias, base, settings)
@@ -140,6 +139,8 @@ class AliasTrainer:
         self._decode = await asyncio.to_thread(load_decoder, base)
         run, template = self._torch.run, self._engine.chat_template
         self._context = RowContext(self._project, self._alias, base, template, run)
+        self._joiner = DataJoiner(self._context, settings)
+        await self._joiner.check()
         await self._prepare_steps()
         fingerprint = self._fingerprint
         self._drift = DriftReader(self._project, self._alias.id, fingerprint, settings)
@@ -160,7 +161,7 @@ class AliasTrainer:
         self._gpu = GpuShare(self._project, self._engine.share, lease.owner, lease_s)
         await steps.take_over(self._store, self._alias.id, lease=lease)
         remove_unfinished(self._folders, self._alias)
-        await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
+        await remove_unneeded(self._store, self._alias, self._folders, self._settings)
 
     async def _prepare_steps(self) -> None:
         core, settings = self._core, self._settings
@@ -295,7 +296,7 @@ class AliasTrainer:
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
-        attempt.demonstrations = await self._join_demonstrations(attempt)
+        await self._join_data(attempt)
         await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
@@ -319,18 +320,14 @@ class AliasTrainer:
         self._runner.notice = self._row_notice = None
         return replace(report, notice=" ".join(notices) or None)
 
-    async def _join_demonstrations(self, attempt: RunningStep) -> Sequence[Demonstration]:
-        """The demonstrations that join a step on groups: at most as many as its groups have trained trajectories."""
-        own = next((one for one in self._settings.objectives if one.name == IMITATE), None)
-        if own is None:
-            return ()
+    async def _join_data(self, attempt: RunningStep) -> None:
+        """Read what joins a step on groups."""
+        if not self._joiner.is_needed:
+            return
         with attempt.seconds.phase("read"):
             most = sum(len(group.trained) for group in attempt.groups)
-            read = await ImitationReader(self._context).from_traffic(
-                own.conditions, await self._imitate_basis(), epochs=own.epochs, parent_id=attempt.parent.id, limit=most
-            )
-        attempt.metrics |= imitation_metrics(read)
-        return read.found
+            attempt.joined = await self._joiner.read(await self._imitate_basis(), attempt.parent.id, most)
+        attempt.metrics |= attempt.joined.metrics
 
     async def _load_drift(self, attempt: RunningStep) -> None:
         """Read what the step's result is compared with."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from trainer.artifacts import adapters
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
@@ -32,7 +33,7 @@ from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.settings import TrainerSettings
 from trainer.step.drift.request import DriftJob, DriftRequest
-from trainer.step.fits.job import FitJob
+from trainer.step.fits.job import FitJob, ReferenceAdapter
 from trainer.step.passes import BaseJob, StepJob, StepPasses, open_passes
 from trainer.step.state.files import VersionFiles
 from trainer.step.state.folders import TrainerFolders
@@ -154,23 +155,24 @@ class TrainerCore:
         stopped: Callable[[], bool],
         seconds: PhaseSeconds,
         drift: DriftRequest | None = None,
+        reference: ReferenceAdapter | None = None,
     ) -> TrainedStep:
         """Train on the rows from the version in memory at the learning rate `rate`; the result stays in memory.
 
-        `drift`: what the result is measured on.
+        `drift`: what the result is measured on. `reference`: of the pairs among the rows; None: the base.
 
         If a pass does not fit into memory, the step is repeated from its parent with half the tokens a pass, which
         gives the same result; `pass_budget` keeps what fitted. Afterwards the version in memory is undefined until
         `became` is called. Raises `StepFailed`, `EngineMismatch`, `MemoryFull`, `RowTooLong`, `StepInterrupted`,
-        `RankLost`.
+        `RankLost`, and `AdapterInvalid` if the reference is damaged, or of another shape or scale.
         """
 
-        measured = self._drift_job(drift)
+        measured, weights = self._drift_job(drift), self._read_reference(reference)
 
         def compute() -> TrainedStep:
             fresh = FreshGaps()
-            with self._ranks.job(StepJob(rows, self.pass_budget, measured)):
-                made = self._passes.compute(rows, stopped, seconds, fresh, measured)
+            with self._ranks.job(StepJob(rows, self.pass_budget, measured, weights)):
+                made = self._passes.compute(rows, stopped, seconds, fresh, measured, weights)
             return TrainedStep(made.metrics, made.probe, changed=True, gaps=fresh.by_trajectory, mask=made.mask)
 
         return self._repeat_until_fits(compute, rows, rate)
@@ -187,14 +189,16 @@ class TrainerCore:
 
         Raises as `step`, and `AdapterInvalid` if the job's reference is damaged, or of another shape or scale.
         """
-        given, measured = job.reference, self._drift_job(drift)
-        reference = None if given is None else self._files.read_state(given.path, given.manifest_sha256)
+        measured, reference = self._drift_job(drift), self._read_reference(job.reference)
 
         def compute() -> TrainedStep:
             result, contexts = self._passes.fit(job, reference, stopped, seconds, measured)
             return TrainedStep(result.metrics, contexts, changed=True, fit=result)
 
         return self._repeat_until_fits(compute, job.rows, rate)
+
+    def _read_reference(self, given: ReferenceAdapter | None) -> dict[str, Tensor] | None:
+        return None if given is None else self._files.read_state(given.path, given.manifest_sha256)
 
     def _drift_job(self, drift: DriftRequest | None) -> DriftJob | None:
         """The request with the weights of its versions; those whose files are damaged are omitted."""

@@ -13,6 +13,7 @@ from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
 from recorder.queue.judging.calibrations import load_agreements
 from recorder.queue.judging.scores import NewPart, part_rewards
+from recorder.queue.judging.turn_values import read_turn_values
 from recorder.registry import versions
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project
@@ -100,6 +101,8 @@ class GroupReader:
                 baselines=compared.get(view.id),
                 min_spread=settings.min_spread if judge is not None else 0.0,
                 agreement=known.agreement if known is not None else None,
+                turns=read_turn_values(scored[view.id].parts),
+                turn_weight=settings.turn_weight,
             )
 
         def all_rows() -> list[GroupRows]:

@@ -38,6 +38,7 @@ from trainer.step.drift.request import DriftJob
 from trainer.step.engine_gap import NF4_BOUND, explain_all_masked
 from trainer.step.fits.epochs import EpochRunner
 from trainer.step.fits.job import FitJob
+from trainer.step.fits.joined_pairs import JoinedPairs
 from trainer.step.fits.report import FitResult
 from trainer.step.state.results import PhaseSeconds
 
@@ -59,6 +60,7 @@ class StepJob:
     rows: Sequence[WeightedRow]
     pass_budget: int
     drift: DriftJob | None = None
+    reference: LoraState | None = None  # of the pairs among the rows; None: the base
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,12 @@ class StepPasses:
         seconds: PhaseSeconds,
         fresh: FreshGaps,
         drift: DriftJob | None = None,
+        reference: LoraState | None = None,
     ) -> ComputedStep:
         """Compute a step. `fresh` gets the gaps of all rows that are trained on, before the first update.
 
-        `drift`: what the result is compared with afterwards, if it is.
+        `drift`: what the result is compared with afterwards, if it is. `reference`: the weights that the pairs among
+        the rows are compared with; None: the base.
 
         Raises `EngineMismatch` if every turn of its groups is masked, `StepFailed`, `StepInterrupted`, and what a full
         memory raises (`trainer.policy.memory`).
@@ -103,6 +107,7 @@ class StepPasses:
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
+            pairs = JoinedPairs(self.policy, self._settings, stopped, rows, reference)
             if self._settings.mask_ratio is not None:
                 (first, *later), mask = self._masked(parts, self._settings.mask_ratio, stopped, fresh)
             else:
@@ -111,8 +116,12 @@ class StepPasses:
                     update.measure_parent(self.policy, self.plan(part), self._settings, stopped, fresh)
                     for part in later
                 ]
-            shares = gradient_shares(self.policy, first, self._settings)
-            done = [self._update(first, stopped, fresh), *(self._update(part, stopped) for part in later)]
+            weighed = pairs.weigh(first)
+            shares = gradient_shares(self.policy, weighed.rows, self._settings)
+            done = [weighed.correct(self._update(weighed.rows, stopped, fresh))]
+            for part in later:
+                weighed = pairs.weigh(part)
+                done.append(weighed.correct(self._update(weighed.rows, stopped)))
         drifted = self._measure_drift(measure_within, drift, parent, stopped, seconds)
         with seconds.phase("probe"):
             after = self._probe(given)

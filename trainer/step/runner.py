@@ -42,8 +42,6 @@ from trainer.errors import (
     VersionNotWritten,
 )
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
-from trainer.objectives.imitate import NAME as IMITATE
-from trainer.objectives.imitate_rows import Demonstration
 from trainer.objectives.registry import weigh_step
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
@@ -52,6 +50,7 @@ from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.fits.job import FitJob
+from trainer.step.fits.joined_data import JoinedData
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -73,7 +72,7 @@ class RunningStep:
     metrics: dict[str, float]
     seconds: PhaseSeconds
     rate: float  # the learning rate
-    demonstrations: Sequence[Demonstration] = ()  # that join the step
+    joined: JoinedData = field(default_factory=JoinedData)  # beside the groups
     drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
@@ -151,7 +150,7 @@ class StepRunner:
             await asyncio.shield(self._give_up(step, attempt, e))
             raise
         self.core.became(version.id)
-        await remove_unneeded(self.store, self.alias, self.folders, self.settings.keep_versions)
+        await remove_unneeded(self.store, self.alias, self.folders, self.settings)
         return step, await versions.get_version(self.store, version.id)
 
     async def _begin(self, attempt: RunningStep, campaign_id: str | None) -> StepView:
@@ -250,8 +249,9 @@ class StepRunner:
             rows = attempt.fit.trained_rows
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
-            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
-            trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift)
+            joined = attempt.joined
+            rows = weigh_step(StepData(attempt.groups, joined.demonstrations, joined.pairs), self.settings)
+            trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift, joined.reference)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
             attempt.metrics["copy_gap"] = self.copy_gap
@@ -312,9 +312,9 @@ class StepRunner:
 
 
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
-    """What the step's demonstrations or pairs were used for."""
+    """What the step's demonstrations and pairs were used for."""
     if attempt.fit is None:
-        return [ObjectiveUse(IMITATE, one.kind, one.source_id) for one in attempt.demonstrations]
+        return attempt.joined.uses()
     assert attempt.trained is not None
     assert attempt.trained.fit is not None
     return attempt.fit.uses(attempt.trained.fit.best)

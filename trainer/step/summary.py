@@ -37,7 +37,8 @@ class StepReport:
     """The result of `train_once`. No version means that nothing was trained; `reason` then says why.
 
     Metrics of every step: reward_mean and reward_std (of rewards that a judge or code assigned; absent if there are
-    none), groups, groups_trained, and pair_weight (mean weight of the groups of two whose judge was calibrated). Of a
+    none), groups, groups_trained, pair_weight (mean weight of the groups of two whose judge was calibrated), and
+    credited_turns (turns whose own value changed their advantage, with `turn_weight`). Of a
     step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: the
     numerical difference of the two), logprob_gap and logprob_gap_max (mean and maximum of |Δlogprob| of the same
     tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that is accepted; absent if the two were
@@ -52,8 +53,9 @@ class StepReport:
     and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
-    With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
-    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
+    With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
+    ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. Of pairs
+    also objective.prefer.margin and objective.prefer.accuracy, from before the update.
     """
 
     step: StepView | None
@@ -96,6 +98,8 @@ def reward_metrics(groups: Sequence[GroupRows], unasked: Collection[str] = ()) -
     """
     rewards = [reward for group in groups for id_, reward in group.rewards.items() if id_ not in unasked]
     metrics = {"groups": float(len(groups)), "groups_trained": float(sum(group.code is None for group in groups))}
+    if credited := sum(bool(added) for group in groups for added in group.turn_credit.values()):
+        metrics["credited_turns"] = float(credited)
     weighed = [group.pair_weight for group in groups if group.pair_weight is not None]
     if weighed:
         metrics["pair_weight"] = statistics.fmean(weighed)

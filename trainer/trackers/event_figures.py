@@ -231,6 +231,8 @@ _OBJECTIVES: Final = (
     FigureName("objective/NAME.tokens", "tokens", _MIXED, "tokens that the objective trained"),
     FigureName("objective/NAME.loss", "none", _MIXED, "its part of the loss, its weight included"),
     FigureName("objective/NAME.gradient_share", SHARE, _MIXED, "its share of the gradient's norm, on a sample"),
+    FigureName("objective/prefer.margin", "none", _MIXED, "mean margin of the step's pairs before the update"),
+    FigureName("objective/prefer.accuracy", SHARE, _MIXED, "share of the pairs with a margin above 0"),
 )
 _TRAIN: Final = tuple(
     FigureName(f"train/{name}", unit, when, what)
@@ -240,8 +242,10 @@ _TRAIN: Final = tuple(
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
+        ("credited_turns", "turns", _EACH, "turns whose own value changed their advantage, with trainer.turn_weight"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
-        ("rendered_tokens", "tokens", _MADE, "imitated tokens that are not recorded ids, if it imitates"),
+        ("pairs", "pairs", _MADE, "those that the step was trained on, with the objective prefer"),
+        ("rendered_tokens", "tokens", _MADE, "tokens of demonstrations and pairs that are not recorded ids, if any"),
         ("loss", "none", _MADE, "the loss"),
         ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: their numerical difference"),
         ("kl_base", "nats", _MADE, "KL to the base, if trainer.kl_coef is above 0"),

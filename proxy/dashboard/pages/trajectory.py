@@ -31,6 +31,8 @@ from recorder.maintenance import deletion
 from recorder.messages.plain_text import message_text
 from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS, set_tag
 from recorder.reasons import explain_reason
+from recorder.views.comparison.attempts import TurnCredit
+from recorder.views.comparison.loader import load_rank
 from recorder.views.lists.short_ids import expand_id
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
 from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory, trajectory_of_call
@@ -134,8 +136,18 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
         sampling=_raw(one.sampling),
         curl=_curl(body, str(request.base_url).rstrip("/")),
         said=said,
+        turn=await _turn_credit(context, view, one),
         correction=None if corrected is None else compare_words(said or "", corrected),
     )
+
+
+async def _turn_credit(context: PageContext, view: TrajectoryView, call: CallView) -> TurnCredit | None:
+    """The value of the call's turn in its group's current score; None: it has none."""
+    number = next((at for at, (id_, _) in enumerate(view.main_path, 1) if id_ == call.id), None)
+    if number is None or view.group_id is None:
+        return None
+    rank = await load_rank(context.project.store, view.group_id, view.id)
+    return None if rank is None else rank.attempt.turn(number)
 
 
 def _answer_text(call: CallView) -> str | None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from recorder.queue.judging.scores import NewPart, part_rewards, split_reward
+from recorder.queue.judging.turn_values import read_turn_values
 from recorder.queue.training.baselines import ComparedReward
 from recorder.states import GroupState
 from recorder.stats.advantages import exclusion_from_mean, group_advantages
+from recorder.stats.turn_credit import turn_differences
 from recorder.views.comparison.alignment import (
     MOST_TURNS,
     ComparedCall,
@@ -49,6 +51,19 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnCredit:
+    """A turn with a value of its own. `number`: of the turn on the main path, from 1.
+
+    `difference`: from the mean over the group's turns of the same number; None: no other has a value, or the attempt
+    does not count. A step with `trainer.turn_weight` adds that times the difference to the turn's advantage.
+    """
+
+    number: int
+    value: float
+    difference: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt with its rank: `number` 1 has the highest reward, attempts without a reward come last.
 
@@ -62,6 +77,11 @@ class Attempt:
     parts: tuple[Part, ...]
     advantage: float | None
     no_advantage: str | None
+    turns: tuple[TurnCredit, ...] = ()
+
+    def turn(self, number: int) -> TurnCredit | None:
+        """Return the credit of a turn; None: it has no value of its own."""
+        return next((one for one in self.turns if one.number == number), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +200,27 @@ def rank_attempts(
     rewards = part_rewards(parts)
     advantages, why, rule = _advantages(members, rewards, compared, baseline)
     ordered = sorted(members, key=lambda one: (_last_without(rewards.get(one.id)), one.started_at, one.id))
+    turns = _turn_credits(members, parts, rewards)
     attempts = (
-        _attempt(number, one, parts_of.get(one.id, ()), advantages.get(one.id), why.get(one.id))
+        _attempt(number, one, parts_of.get(one.id, ()), advantages.get(one.id), why.get(one.id), turns.get(one.id, ()))
         for number, one in enumerate(ordered, 1)
     )
     return tuple(attempts), rule
+
+
+def _turn_credits(
+    members: Sequence[Member], parts: Sequence[NewPart], rewards: Mapping[str, float | None]
+) -> dict[str, tuple[TurnCredit, ...]]:
+    values = read_turn_values(parts)
+    counting = {
+        one.id for one in members
+        if exclusion_from_mean(one.state, one.selection, one.purpose, rewards.get(one.id)) is None
+    }  # fmt: skip
+    differences = turn_differences({id_: own for id_, own in values.items() if id_ in counting})
+    return {
+        id_: tuple(TurnCredit(number, value, differences.get(id_, {}).get(number)) for number, value in own.items())
+        for id_, own in values.items()
+    }
 
 
 def best_and_worst(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt]:
@@ -197,12 +233,17 @@ def _last_without(reward: float | None) -> tuple[bool, float]:
 
 
 def _attempt(
-    number: int, member: Member, parts: Sequence[NewPart], advantage: float | None, why: str | None
+    number: int,
+    member: Member,
+    parts: Sequence[NewPart],
+    advantage: float | None,
+    why: str | None,
+    turns: tuple[TurnCredit, ...],
 ) -> Attempt:
     reward, others = split_reward(parts)
     value, explanation = (reward.value, reward.explanation) if reward is not None else (None, None)
     reason = None if advantage is not None else why
-    return Attempt(number, member, value, explanation, parts_shown(others), advantage, reason)
+    return Attempt(number, member, value, explanation, parts_shown(others), advantage, reason, turns)
 
 
 def parts_shown(parts: Iterable[NewPart]) -> tuple[Part, ...]:

@@ -24,6 +24,7 @@ from recorder.store.schema import ledger, trajectories
 from tests.proxy.dashboard.reading import Page, read
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, tool_call, words
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
+from tests.recorder.attempts import group_of, scored
 from tests.recorder.rows import Rows
 from tests.recorder.talk import Talk, tool_result, tool_turn, user
 
@@ -131,6 +132,21 @@ async def test_its_reward_has_its_parts_and_the_judges_words(store: Store, proxy
     assert "by a-judge" in page.text
     assert "0.125" not in page.text
     assert f"/hone/groups/{group}" in page.links
+
+
+async def test_a_turn_with_a_value_of_its_own_has_it_on_its_calls_page_and_its_trajectorys(
+    store: Store, proxy: Proxy
+) -> None:
+    group, (run, other) = await group_of(store, [["Monday"], ["Friday"]])
+    parts = [NewPart(id_, "polite", 0.5, 1.0) for id_ in (run, other)]
+    parts += [NewPart(run, "polite.turn.1", 0.75), NewPart(other, "polite.turn.1", 0.25)]
+    rewards = [NewPart(run, "reward", 1.0), NewPart(other, "reward", 0.0)]
+    await scored(store, group, {}, parts=[*rewards, *parts])
+    told = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()
+    assert told["outcome"]["rank"]["attempt"]["turns"] == [{"number": 1, "value": 0.75, "difference": 0.25}]
+    call = told["main_path"][0][0]
+    for path in (f"/hone/trajectories/{run}", f"/hone/trajectories/{run}/calls/{call}", f"/hone/groups/{group}"):
+        assert "turn 1 0.75 (+0.25 from the mean of its group)" in (await opened(proxy, path)).text
 
 
 async def test_an_objective_that_used_it_is_named_on_the_page_and_in_the_json(store: Store, proxy: Proxy) -> None:

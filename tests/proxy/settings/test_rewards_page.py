@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import get_args
@@ -13,6 +14,7 @@ from judge.settings import Effect, Missing, RecipeSettings
 from proxy.settings.hone import HoneSettings
 from proxy.settings.loader import load_settings
 from recorder.base.rules import Rule
+from recorder.processes.user_code_host import number
 from recorder.views.follow_ups.events import FollowUpKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
@@ -42,8 +44,21 @@ def test_a_single_trajectory_is_judged_by_what_came_next_as_the_page_says(tmp_pa
     assert settings.trainer.baseline == "running"
 
 
+def test_parts_that_give_values_of_turns_are_those_that_the_page_names(tmp_path: Path) -> None:
+    settings = _taken(EXAMPLES[2], tmp_path)
+    check_settings(settings.judge)
+    assert [(part.kind, part.name) for part in settings.judge.in_force()] == [
+        ("function", "each_turn"),
+        ("feedback", "thumbs"),
+    ]
+    assert settings.trainer.turn_weight == 0.5
+    assert type(settings.trainer).model_fields["turn_weight"].default == 0
+    (returned,) = re.findall(r"# returns (\{.*\})", EXAMPLES[2])
+    assert number(ast.literal_eval(returned))["turns"] == [1, None, 0]
+
+
 def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> None:
-    judge = _taken(EXAMPLES[2], tmp_path).judge
+    judge = _taken(EXAMPLES[3], tmp_path).judge
     check_settings(judge)
     assert [(member.model, member.weight) for member in judge.members] == [
         ("openai/gpt-5-mini", 2),
@@ -54,7 +69,7 @@ def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> 
 
 
 def test_no_other_example_is_untested() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
 def _taken(example: str, folder: Path) -> HoneSettings:

@@ -54,6 +54,12 @@ async def test_all_but_the_live_version_and_the_one_before_go(rows: Rows) -> Non
     assert await released(one) == []
 
 
+async def test_a_version_that_settings_name_stays(rows: Rows) -> None:
+    one, ids = await lived(rows, 4)
+    named = await release_folders(one.store, one.alias.id, 1, {f"{one.alias.name}@1", "another@2"})
+    assert [row.version_id for row in named] == [ids[1]]
+
+
 async def test_one_version_of_each_day_and_week_is_kept_for_comparison(rows: Rows) -> None:
     """Days begin at midnight UTC: the ages are from the middle of this one."""
     one, ids = await lived(rows, 6)

@@ -19,8 +19,11 @@ from trainer.objectives.prefer import (
     PreferencePair,
     preference_figures,
     preference_weights,
+    weigh_by_margins,
+    weigh_joined_pairs,
     weigh_pairs,
 )
+from trainer.settings import ObjectiveSettings, TrainerSettings
 
 DPO = json.loads(FILE.read_text("utf-8"))["dpo"]
 
@@ -81,3 +84,49 @@ def test_the_figures_are_those_of_the_margins(sums: list[float], beta: float) ->
     assert figures["accuracy"] == sum(one > 0 for one in sums) / len(sums)
     assert figures["margin"] == pytest.approx(beta * sum(sums) / len(sums), abs=1e-6)
     assert figures["loss"] == pytest.approx(sum(np.logaddexp(0, -beta * one) for one in sums) / len(sums), abs=1e-6)
+
+
+PREFER = ObjectiveSettings(name="prefer", weight=0.25)
+
+
+def joined(count: int) -> list[PreferencePair]:
+    """Pairs whose sides have one or two rows."""
+    return [
+        PreferencePair(f"p{n}", "ranking", "x", side(f"c{n}", 1 + n % 2, 10 * n), side(f"r{n}", 1, 10 * n + 5))
+        for n in range(count)
+    ]
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.data())
+def test_pairs_in_a_step_on_groups_weigh_as_in_a_fit_times_the_weight_of_the_objective(
+    count: int, substeps: int, data: st.DataObject
+) -> None:
+    settings = TrainerSettings(substeps=substeps, dpo={"beta": 0.3})
+    given_pairs = {one.source_id: one for one in joined(count)}
+    rows = weigh_joined_pairs(list(given_pairs.values()), PREFER, settings)
+    assert len(rows) == sum(len(one.rows) for one in given_pairs.values())
+    of_substep: dict[int, set[str]] = {}
+    for one in rows:
+        assert one.pair is not None
+        of_substep.setdefault(one.substep, set()).add(one.pair)
+    assert sum(map(len, of_substep.values())) == count  # both sides of a pair are in one optimizer step
+    assert len(of_substep) == min(count, substeps)
+    sums, reference = (
+        {id_: [data.draw(st.floats(-40, 0)) for _ in one.rows] for id_, one in given_pairs.items()} for _ in range(2)
+    )
+    for substep, ids in of_substep.items():
+        own = [one for one in rows if one.substep == substep]
+        found, figures = weigh_by_margins(own, sums, reference, 0.3)
+        together = [given_pairs[id_] for id_ in sorted(ids)]
+        logprobs = [PairLogprobs.of(one, sums[one.source_id], reference[one.source_id]) for one in together]
+        wanted = weigh_pairs(together, logprobs, 0.3)
+        assert [one.row.trajectory_id for one in found] == [one.row.trajectory_id for one in wanted]
+        expected = [0.25 * float(one.ce_weight) for one in wanted]
+        assert [float(one.ce_weight) for one in found] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        of_fit = preference_figures(logprobs, 0.3)
+        assert figures == pytest.approx({**of_fit, "loss": 0.25 * of_fit["loss"]}, rel=1e-9, abs=1e-12)
+
+
+def test_rows_without_a_pair_stay_as_they_are() -> None:
+    rows = weigh_pairs(joined(2), [PairLogprobs(0.0, 0.0, 0.0, 0.0)] * 2, 0.3)
+    assert weigh_by_margins(rows, {}, {}, 0.3) == (rows, {})

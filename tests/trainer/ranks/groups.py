@@ -7,20 +7,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tests.trainer.building import random_ids, trained_row
 from tests.trainer.training_child import BASE, SETTINGS, rows, start, train_on
+from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.weights import WeightedRow
+from trainer.objectives.imitate_rows import Demonstration
+from trainer.objectives.prefer import PreferencePair, weigh_joined_pairs
 from trainer.ranks.group import ONE_RANK, Ranks
 from trainer.ranks.launch import Launcher
-from trainer.settings import TrainerSettings
+from trainer.settings import ObjectiveSettings, TrainerSettings
 from trainer.step.core import TrainerCore
+from trainer.step.fits.job import ReferenceAdapter
 from trainer.step.state.folders import TrainerFolders
-from trainer.step.state.results import WrittenStep
+from trainer.step.state.results import PhaseSeconds, WrittenStep
 
 FAULTY = "tests.trainer.ranks.faulty_worker"
 TIMEOUT_S = 120.0
+_PREFER = ObjectiveSettings(name="prefer", weight=0.5)
 
 
 @contextmanager
@@ -90,6 +96,35 @@ def first_step(core: TrainerCore) -> Outcome:
     return Outcome((metrics,), core.policy.state(), _moments(core), written)
 
 
+def step_with_pairs(core: TrainerCore, reference: WrittenStep) -> Outcome:
+    """One step from the base on groups and on three pairs, in two optimizer steps, compared with a version."""
+    core.go_to(BASE)
+    own = core._settings.model_copy(update={"substeps": 2})
+    rows = [*uneven_rows(1), *weigh_joined_pairs([_pair(number) for number in range(3)], _PREFER, own)]
+    files = reference.published
+    adapter = ReferenceAdapter("v1", files.path, files.manifest_sha256)
+    trained = core.step(rows, 1e-2, lambda: False, PhaseSeconds(), reference=adapter)
+    written = core.write(AdapterOrigin("tiny", 1, "tiny@0", "base", "fingerprint"), trained, PhaseSeconds())
+    # processes that share a base measure no shares of the gradient
+    metrics = {name: value for name, value in trained.metrics.items() if not name.endswith(".gradient_share")}
+    return Outcome((metrics,), core.policy.state(), _moments(core), written)
+
+
+def _pair(number: int) -> PreferencePair:
+    """Sides of one or two rows, which differ in length."""
+    sides = []
+    for place, side in enumerate(("chosen", "rejected")):
+        made = []
+        for row in range(1 + number % 2):
+            ids = random_ids(10, number) + random_ids(4 + 9 * place + 20 * number + row, 500 + 10 * number + place)
+            trained = list(range(10, len(ids)))
+            made.append(trained_row(ids, trained, name=f"{side}{number}", behaviour=float("nan")))
+            made[-1] = replace(made[-1], age=np.full(len(ids), -1, np.int32))  # no engine sampled it
+        sides.append(Demonstration(f"{side}{number}", "trajectory", side, "t", made))
+    chosen, rejected = sides
+    return PreferencePair(f"p{number}", "ranking", f"p{number}", chosen, rejected)
+
+
 def _moments(core: TrainerCore) -> dict[str, torch.Tensor]:
     return {str(number): state["exp_avg"] for number, state in core._optimizer.state()["adamw"].items()}
 
@@ -129,6 +164,6 @@ def with_bad_row(rows: Sequence[WeightedRow], name: str) -> list[WeightedRow]:
 
 
 __all__ = [
-    "ONE_RANK", "Outcome", "assert_equal", "first_step", "joined", "one_step", "opened", "two_steps", "uneven_rows",
-    "with_bad_row",
+    "ONE_RANK", "Outcome", "assert_equal", "first_step", "joined", "one_step", "opened", "step_with_pairs", "two_steps",
+    "uneven_rows", "with_bad_row",
 ]  # fmt: skip

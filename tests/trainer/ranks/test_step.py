@@ -22,6 +22,7 @@ from tests.trainer.ranks.groups import (
     first_step,
     joined,
     opened,
+    step_with_pairs,
     two_steps,
     uneven_rows,
     with_bad_row,
@@ -103,6 +104,19 @@ def test_the_drift_that_several_processes_measure_is_one_processs(
     assert measured[0]["drift.kl_parent"] < 0.5 * measured[0]["drift.kl_parent_whole"]
     assert measured[1] == pytest.approx(measured[0], rel=1e-4)
     assert (halves[1] - halves[0]).norm() <= 1e-6 * halves[0].norm()
+
+
+@SHARED
+def test_pairs_weigh_the_same_on_all_ranks(ranks: Ranks, tiny_base: Path, tmp_path: Path, shard_base: bool) -> None:
+    """Each rank has the sums of some rows, by the weights in memory and by those of a version."""
+    with opened(tiny_base, tmp_path / "reference", ONE_RANK) as core:
+        reference = first_step(core).first
+    found = []
+    for number, (one, shares) in enumerate(((ONE_RANK, False), (ranks, shard_base))):
+        with opened(tiny_base, tmp_path / str(number), one, shard_base=shares) as core:
+            found.append(step_with_pairs(core, reference))
+    assert found[0].metrics[0]["objective.prefer.margin"] != 0
+    assert_equal(found[1], found[0])
 
 
 @SHARED

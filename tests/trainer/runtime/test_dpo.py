@@ -83,6 +83,8 @@ def test_recorded_pairs_are_counted_and_another_providers_answer_can_be_the_chos
     counts = json.loads(out)
     assert (counts["sources"], counts["excluded"]) == ({"preference": 1, "ranking": 1}, {})
     assert counts["rendered_tokens"] == counts["chosen_tokens"] + counts["rejected_tokens"] > 0
+    code, out, _ = dpo("--where", "chosen.model = frontier", "--dry-run", "--json")
+    assert (code, json.loads(out)["sources"]) == (0, {"preference": 1})
 
 
 def test_a_version_is_made_of_a_file_and_its_epochs_are_shown(folder: Path) -> None:
@@ -149,3 +151,9 @@ def test_a_file_that_is_wrong_is_refused_and_a_record_without_a_pair_makes_no_ve
     code, out, _ = dpo("--dry-run")
     assert code == 1
     assert out.startswith("0 pairs: 0 rows, 0 tokens")
+    code, _, err = dpo("--where", "reward > 0", "--from", "pairs.jsonl")
+    assert code == 2
+    assert "--where selects recorded pairs, and --from FILE has its own: name one of them." in err
+    code, _, err = dpo("--where", "chosen.rewards > 0", "--dry-run")
+    assert code == 1
+    assert "there is no field 'rewards'" in err

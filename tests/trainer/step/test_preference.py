@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import insert, update
 
 from recorder.messages.trainability import Exclusion
 from recorder.queue import feedback
+from recorder.queue.claims import GroupClaim
 from recorder.queue.groups.disputes import PairChoice
 from recorder.queue.training import steps, uses
 from recorder.states import GroupState, Purpose, VersionState
@@ -27,12 +29,14 @@ from trainer.errors import TrainerError
 from trainer.objectives.imitate_rows import ImitationExclusion
 from trainer.preferences.candidates import load_candidates
 from trainer.preferences.pairs import PairExclusion
-from trainer.step.fits.pair_reader import PairSource, ReadPairs
+from trainer.step.alias_trainer import AliasTrainer
+from trainer.step.fits.pair_reader import PairReader, PairSource, ReadPairs
 from trainer.step.fits.report import FitReport
 
 pytestmark = pytest.mark.slow
 
 FAST = {"lr": 1e-2, "batch_tokens": 200}
+BOTH = [{"name": "group"}, {"name": "prefer", "weight": 0.5}]
 
 
 async def members(world: World, group_id: str) -> list[str]:
@@ -45,7 +49,8 @@ async def candidates(world: World, margin: float = 0.5) -> tuple[set[tuple[str, 
     found = await load_candidates(
         Project(world.store, PROJECT), world.alias, margin=margin, epochs=1, parent_id=parent.id
     )
-    return {(one.chosen, one.rejected, one.source) for one in found.found}, dict(found.left)
+    left = Counter(code for _, code in found.excluded)
+    return {(one.chosen, one.rejected, one.source) for one in found.found}, dict(left)
 
 
 async def fit(world: World, **settings: object) -> FitReport[ReadPairs]:
@@ -190,7 +195,74 @@ async def test_what_may_not_be_trained_on_is_counted_and_named(world: World) -> 
     assert [(one.chosen.source_id, one.rejected.source_id) for one in report.read.found] == [tuple(both[3])]
 
 
+async def test_conditions_select_pairs_by_both_sides_or_one(world: World) -> None:
+    project = Project(world.store, PROJECT)
+    both = [await members(world, await world.group(f"g{n}", [1.0, 0.0], seed=n)) for n in range(3)]
+    for id_ in (*both[0], both[1][0]):
+        await feedback.set_tag(project, id_, "team", "billing")
+    await feedback.add_feedback(project, both[2][1], "preference", True, tags={"loser": both[2][0]})
+
+    async def selected(*where: str) -> set[str]:
+        async with await world.trainer() as trainer:
+            read = await PairReader(trainer._context).from_record(
+                where, await trainer._imitate_basis(), margin=0.5, epochs=1, parent_id=(await world.live()).id
+            )
+        assert read.left == {}  # what is not selected is not excluded
+        return {one.chosen.source_id for one in read.found}
+
+    assert await selected() == {both[0][0], both[1][0], both[2][1]}
+    assert await selected("tag.team = billing") == {both[0][0]}
+    assert await selected("chosen.tag.team = billing") == {both[0][0], both[1][0]}
+    assert await selected("chosen.tag.team = billing", "rejected.tag.team != billing") == {both[1][0]}
+    assert await selected("chosen.best_of_group = no") == {both[2][1]}
+    assert await selected("chosen.reward >= 0.9", "rejected.reward < 0.5") == {both[0][0], both[1][0]}
+    assert await selected("reward >= 0.9") == set()
+
+
 async def test_without_a_pair_no_version_is_made_and_it_says_why(world: World) -> None:
     await world.group("g", [0.6, 0.4])
     report = await fit(world)
     assert (report.version, report.reason) == (None, "no pair can be trained on")
+
+
+async def test_a_step_on_groups_takes_pairs_too_and_its_ledger_names_both_objectives(world: World) -> None:
+    older = await members(world, await world.group("older", [0.4, 0.6], seed=1))
+    await feedback.add_feedback(Project(world.store, PROJECT), older[0], "preference", True, tags={"loser": older[1]})
+    first = await members(world, await world.group("first", [1.0, 0.5, 0.0], seed=2))
+    pairs = [f"{older[0]}>{older[1]}", f"{first[0]}>{first[2]}"]
+    async with await world.trainer(objectives=BOTH) as trainer:
+        report = await trainer.train_once([await claim_of(world, trainer, first[0])])
+        assert report.version is not None
+        metrics = report.metrics
+        assert metrics["pairs"] == 1  # three trajectories are trained: more than one pair would outweigh them
+        assert (metrics["objective.group.tokens"], metrics["objective.prefer.tokens"]) == (3 * 12, 2 * 12)
+        assert metrics["loss"] == pytest.approx(metrics["objective.group.loss"] + metrics["objective.prefer.loss"])
+        # the parent is the base, which is the reference
+        assert metrics["objective.prefer.loss"] == pytest.approx(0.5 * 0.693147, abs=1e-5)
+        assert (metrics["objective.prefer.margin"], metrics["objective.prefer.accuracy"]) == (0, 0)
+        shares = [metrics[f"objective.{name}.gradient_share"] for name in ("group", "prefer")]
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) > 0.01
+        assert await uses.count_uses(world.store, "prefer", pairs, report.version.id) == {pairs[0]: 1}
+        await world.promote(report.version)
+
+        await world.group("second", [0.5, 0.4], seed=3)
+        report = await trainer.train_once(await world.claim(trainer))
+        assert report.version is not None
+        # people's pair is used up; the ranking's sides were trained on by their group in the step before
+        assert await uses.count_uses(world.store, "prefer", pairs, report.version.id) == dict.fromkeys(pairs, 1)
+        assert report.metrics["objective.prefer.margin"] > 0
+        detail = await load_detail(world.store, first[0])
+        assert [one.version for one in detail.outcome.training_uses] == ["org/helpdesk@1"]
+        assert [(one.objective, one.version) for one in detail.outcome.objective_uses] == [("prefer", "org/helpdesk@2")]
+
+
+async def test_a_reference_that_is_not_there_is_refused_before_anything_is_sampled(world: World) -> None:
+    with pytest.raises(TrainerError, match=r"trainer\.dpo\.reference is 'org/helpdesk@7': no version"):
+        await world.trainer(objectives=BOTH, dpo={"reference": "org/helpdesk@7"})
+
+
+async def claim_of(world: World, trainer: AliasTrainer, trajectory_id: str) -> GroupClaim:
+    group = (await transcripts.load_trajectory(world.store, trajectory_id)).group_id
+    (claim,) = [one for one in await world.claim(trainer) if one.group_id == group]
+    return claim

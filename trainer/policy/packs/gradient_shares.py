@@ -34,22 +34,35 @@ def by_objective(rows: Sequence[WeightedRow]) -> dict[str, list[WeightedRow]]:
 
 
 def sample_rows(rows: Sequence[WeightedRow]) -> list[WeightedRow]:
-    """Rows of each objective in turn, the shortest first, of at most `MOST_TOKENS` tokens together.
+    """Rows of each objective in turn, the shortest first, of at most `MOST_TOKENS` tokens together; a pair whole.
 
     Their weights are raised so that an objective's sample weighs as much as all of its rows. Empty if an objective has
     no row that fits.
     """
     parts = by_objective(rows)
-    waiting = {name: sorted(own, key=lambda one: (len(one.row), one.row.trajectory_id)) for name, own in parts.items()}
+    waiting = {name: _units(own) for name, own in parts.items()}
     chosen: dict[str, list[WeightedRow]] = {name: [] for name in parts}
     left = MOST_TOKENS
-    while fitting := [name for name, own in waiting.items() if own and len(own[0].row) <= left]:
+    while fitting := [name for name, units in waiting.items() if units and _length(units[0]) <= left]:
         name = min(fitting, key=lambda name: len(chosen[name]))
-        chosen[name].append(waiting[name].pop(0))
-        left -= len(chosen[name][-1].row)
+        unit = waiting[name].pop(0)
+        chosen[name] += unit
+        left -= _length(unit)
     if not all(chosen.values()):
         return []
     return [_scaled(one, _tokens(parts[name]) / _tokens(own)) for name, own in chosen.items() for one in own]
+
+
+def _units(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
+    """Rows that are sampled together, the shortest first: the gradients of a pair's sides partly cancel each other."""
+    found: dict[str | int, list[WeightedRow]] = {}
+    for number, one in enumerate(rows):
+        found.setdefault(number if one.pair is None else one.pair, []).append(one)
+    return sorted(found.values(), key=lambda unit: (_length(unit), unit[0].row.trajectory_id))
+
+
+def _length(unit: Sequence[WeightedRow]) -> int:
+    return sum(len(one.row) for one in unit)
 
 
 def gradient_shares(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> dict[str, float]:

@@ -1,13 +1,15 @@
-"""The sums of rows' logprobs by the weights in memory, without gradients, in the same packs as an update.
+"""The sums of rows' logprobs without gradients, in the same packs as an update: by the weights in memory, or others.
 
-Refuses: which rows, and what the sums are for (`trainer.step.fits`).
+Refuses: which rows and weights, and what the sums are for (`trainer.step.fits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from trainer.batch.row_builder import Row
 from trainer.batch.weights import WeightedRow
@@ -24,12 +26,13 @@ def sum_logprobs(
 ) -> list[float]:
     """Return for each row the sum of the logprobs of its trained tokens, in nats, at their temperatures.
 
-    In one process alone. Raises `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
+    The ranks of a trainer share the passes, and all of them return all sums. Raises `StepInterrupted`, and what a full
+    memory raises (`trainer.policy.memory`).
     """
     if not rows:
         return []
     planned = plan_update(policy, [WeightedRow(row, 0.0, 0.0) for row in rows], settings, pass_budget)
-    sums = [0.0] * len(rows)
+    sums: dict[int, float] = {}
 
     @torch.no_grad()
     def measure(dealt: DealtPack) -> None:
@@ -41,4 +44,20 @@ def sum_logprobs(
             sums[index] = float(values.sum())
 
     update.run_passes(policy, planned.packs, stopped, measure)
-    return sums
+    whole = {index: value for theirs in policy.ranks.gather(sums) for index, value in theirs.items()}
+    return [whole[index] for index in range(len(rows))]
+
+
+@contextmanager
+def at_reference(policy: Policy, weights: Mapping[str, Tensor] | None) -> Iterator[None]:
+    """Within: the policy computes with other weights of its LoRA; None: as the base."""
+    if weights is None:
+        with policy.base_only():
+            yield
+        return
+    own = policy.state()
+    policy.load_state(weights)
+    try:
+        yield
+    finally:
+        policy.load_state(own)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -21,7 +20,7 @@ from trainer.demonstrations.fit_plan import FitDatum, make_batches
 from trainer.policy import update
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
-from trainer.policy.packs.logprob_sums import sum_logprobs
+from trainer.policy.packs.logprob_sums import at_reference, sum_logprobs
 from trainer.policy.packs.plan import plan_update
 from trainer.settings import TrainerSettings
 from trainer.step.fits.job import D, FitJob, RowSums
@@ -77,7 +76,7 @@ class EpochRunner:
         """Return the sums of all data at the reference, which does not change; none if the objective needs none."""
         if not job.objective.needs_logprobs:
             return {}
-        with _at_reference(self.policy, self.reference):
+        with at_reference(self.policy, self.reference):
             return self._sum_rows([*job.plan.trained, *job.plan.held_out])
 
     def measure(self, job: FitJob[D], data: Sequence[D], reference: RowSums) -> dict[str, float] | None:
@@ -122,18 +121,3 @@ class EpochRunner:
         for name, value in (before or {}).items():
             metrics[f"held_out_{name}_before"] = value
         return metrics
-
-
-@contextmanager
-def _at_reference(policy: Policy, weights: Mapping[str, Tensor] | None) -> Iterator[None]:
-    """Within: the policy computes as the reference."""
-    if weights is None:
-        with policy.base_only():
-            yield
-        return
-    own = policy.state()
-    policy.load_state(weights)
-    try:
-        yield
-    finally:
-        policy.load_state(own)

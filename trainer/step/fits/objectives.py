@@ -69,15 +69,20 @@ class PreferFit:
 
     def uses(self, data: Sequence[PreferencePair], times: int) -> list[ObjectiveUse]:
         """Each pair, by which it is known that it was used, and each trajectory of one; a file's row is one datum."""
-        rows = [ObjectiveUse(self.name, "file", one.source_id, times) for one in data if one.source == "file"]
-        recorded = [one for one in data if one.source != "file"]
-        pairs = [ObjectiveUse(self.name, "pair", one.source_id, times) for one in recorded]
-        sides = Counter(side.source_id for one in recorded for side in (one.chosen, one.rejected))
-        return [
-            *rows,
-            *pairs,
-            *(ObjectiveUse(self.name, "trajectory", id_, times * count) for id_, count in sides.items()),
-        ]
+        return pair_uses(data, times)
+
+
+def pair_uses(data: Sequence[PreferencePair], times: int = 1) -> list[ObjectiveUse]:
+    """What `times` passes over pairs used: each pair and each trajectory of one; a file's row is one datum."""
+    rows = [ObjectiveUse(prefer.NAME, "file", one.source_id, times) for one in data if one.source == "file"]
+    recorded = [one for one in data if one.source != "file"]
+    pairs = [ObjectiveUse(prefer.NAME, "pair", one.source_id, times) for one in recorded]
+    sides = Counter(side.source_id for one in recorded for side in (one.chosen, one.rejected))
+    return [
+        *rows,
+        *pairs,
+        *(ObjectiveUse(prefer.NAME, "trajectory", id_, times * count) for id_, count in sides.items()),
+    ]
 
 
 def _pair_logprobs(data: Sequence[PreferencePair], policy: RowSums, reference: RowSums) -> list[PairLogprobs]:

@@ -23,7 +23,8 @@ from trainer.demonstrations.rows import demonstrate_trajectory
 from trainer.errors import TrainerError
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis, ImitationExclusion
 from trainer.objectives.prefer import NAME, PreferencePair
-from trainer.preferences.candidates import load_candidates
+from trainer.preferences.candidates import MOST, load_candidates
+from trainer.preferences.conditions import PairSelection, parse_side_conditions
 from trainer.preferences.pair_files import read_pairs
 from trainer.preferences.pairs import PairCandidate, pair_row, pair_trajectories
 from trainer.settings import DpoSettings, TrainerSettings
@@ -62,9 +63,10 @@ class ReadPairs(ReadData):
 
 @dataclass(frozen=True, slots=True)
 class PairSource:
-    """Where the pairs of a fit come from: what is recorded of the alias, or a file."""
+    """Where the pairs of a fit come from: what is recorded of the alias and meets the conditions, or a file."""
 
     file: Path | None = None
+    where: Sequence[str] = ()
 
     async def load(
         self, context: RowContext, basis: ImitateBasis, settings: TrainerSettings, parent_id: str
@@ -88,24 +90,39 @@ class PairReader:
         self._context = context
 
     async def read(self, source: PairSource, basis: ImitateBasis, settings: DpoSettings, parent_id: str) -> ReadPairs:
-        """Read all pairs of a source. Raises as `from_file`."""
+        """Read all pairs of a source. Raises as the next two."""
         if source.file is not None:
             return await self.from_file(source.file, basis, epochs=settings.epochs, parent_id=parent_id)
-        return await self.from_record(basis, settings, parent_id)
+        return await self.from_record(
+            source.where, basis, margin=settings.margin, epochs=settings.epochs, parent_id=parent_id
+        )
 
-    async def from_record(self, basis: ImitateBasis, settings: DpoSettings, parent_id: str) -> ReadPairs:
-        """Read what people prefer, and the rankings of scored groups."""
+    async def from_record(
+        self, where: Sequence[str], basis: ImitateBasis, *, margin: float, epochs: int, parent_id: str,
+        limit: int = MOST,
+    ) -> ReadPairs:  # fmt: skip
+        """Read at most `limit` pairs of what people prefer, and then of the rankings of scored groups: the newest.
+
+        `where`: conditions that their sides meet. Raises `ConditionInvalid`.
+        """
         context = self._context
+        selection = PairSelection(context.project.store, parse_side_conditions(where))
         held_out = await load_held_out(context.project.store, context.alias.id)
         candidates = await load_candidates(
-            context.project, context.alias, margin=settings.margin, epochs=settings.epochs, parent_id=parent_id
+            context.project, context.alias, margin=margin, epochs=epochs, parent_id=parent_id
         )
-        read = ReadPairs(left=candidates.left)
+        codes = {pair.source_id: code for pair, code in candidates.excluded}
+        read = ReadPairs()
+        read.left.update(
+            str(codes[one.source_id]) for one in await selection.select([p for p, _ in candidates.excluded])
+        )
         sides = _Sides(context, basis, held_out)
         for at in range(0, len(candidates.found), _PAGE):
-            page = candidates.found[at : at + _PAGE]
+            page = await selection.select(candidates.found[at : at + _PAGE])
             await sides.load(page)
             for pair in page:
+                if len(read.found) >= limit:
+                    return read
                 if (code := sides.why_not(pair)) is not None:
                     read.leave(code, f"{pair.chosen} over {pair.rejected}")
                 else:

@@ -15,6 +15,7 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import alias_slug
 from recorder.store.database import Store
 from trainer.artifacts import adapters, durable_folders
+from trainer.settings import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ def remove_unfinished(folders: TrainerFolders, alias: AliasView) -> None:
     adapters.remove_trials(folders.adapters, alias.name)
 
 
-async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, keep: int) -> None:
+async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, settings: TrainerSettings) -> None:
     """Remove the folders of versions that are not needed, then those that belong to no version in the store."""
-    for released in await release_folders(store, alias.id, keep):
+    for released in await release_folders(store, alias.id, settings.keep_versions, settings.named_versions):
         for path in filter(None, (released.path, released.checkpoint_path)):
             await asyncio.to_thread(durable_folders.remove_folder, Path(path))
     known = await known_folders(store)

@@ -12,7 +12,7 @@ from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.quantization.copy_gap import CopyLogprobs
 from trainer.step.drift.request import DriftRequest
-from trainer.step.fits.job import FitJob
+from trainer.step.fits.job import FitJob, ReferenceAdapter
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
 
 
@@ -56,8 +56,11 @@ class StepCore(Protocol):
         stopped: Callable[[], bool],
         seconds: PhaseSeconds,
         drift: DriftRequest | None = None,
+        reference: ReferenceAdapter | None = None,
     ) -> TrainedStep:
-        """Train on the rows from the version that it is at. `drift`: what the result is measured on."""
+        """Train on the rows from the version that it is at. `drift`: what the result is measured on. `reference`: of
+        the pairs among the rows; None: the base.
+        """
 
     def fit(
         self,

@@ -31,7 +31,7 @@ from trainer.policy.packs.plan import split_substeps
 from trainer.policy.packs.sums import FreshGaps, StepSums, merge_substeps
 from trainer.settings import TrainerSettings
 from trainer.step.drift.request import DriftRequest
-from trainer.step.fits.job import FitJob, explain_backend
+from trainer.step.fits.job import FitJob, ReferenceAdapter, explain_backend
 from trainer.step.state.files import disk_errors
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import PhaseSeconds, StartVersion, TrainedStep, WrittenStep
@@ -149,10 +149,12 @@ class TinkerCore:
         stopped: Callable[[], bool],
         seconds: PhaseSeconds,
         drift: DriftRequest | None = None,
+        reference: ReferenceAdapter | None = None,
     ) -> TrainedStep:
         """Train on the rows from the version that the model is at; the result stays at the service, and is fetched.
 
-        `drift` is None: the service returns no whole distributions (`trainer.step.tinker.requirements`).
+        `drift` and `reference` are None: the service returns no whole distributions, and trains no pairs
+        (`trainer.step.tinker.requirements`).
         Raises `StepFailed` if the loss is not finite, and `TinkerUnsupported` for rows of another temperature than 1.
         """
         require_computable(rows)

@@ -52,6 +52,25 @@ def test_a_reward_has_its_parts_and_the_judges_words() -> None:
     )  # fmt: skip
 
 
+def test_turns_with_a_value_have_their_difference_from_those_that_count() -> None:
+    members = [member("a"), member("b"), member("c", state=TrajectoryState.ERRORED)]
+    rated = {"a": {1: 1.0, 3: 0.5}, "b": {1: 0.5}, "c": {1: 0.0, 2: 0.25}}
+    parts = [
+        *rewards(a=1.0, b=0.0, c=0.2),
+        *(NewPart(id_, "polite", 0.5, 1.0) for id_ in rated),
+        *(NewPart(id_, f"polite.turn.{number}", value) for id_, own in rated.items() for number, value in own.items()),
+    ]
+    found, _ = rank_attempts(members, parts, (), "group")
+    shown = {one.trajectory.id: [(turn.number, turn.value, turn.difference) for turn in one.turns] for one in found}
+    assert shown == {
+        "a": [(1, 1.0, 0.25), (3, 0.5, None)],
+        "b": [(1, 0.5, -0.25)],
+        "c": [(1, 0.0, None), (2, 0.25, None)],
+    }
+    assert found[0].turn(3) == found[0].turns[1]
+    assert found[0].turn(2) is None
+
+
 def test_advantages_are_over_the_mean_of_those_that_count() -> None:
     members = [member("a"), member("b"), member("c", state=TrajectoryState.ERRORED), member("d", purpose=Purpose.VAL)]
     found, rule = rank_attempts(members, rewards(a=1.0, b=0.0, c=0.2, d=0.3), (), "group")
