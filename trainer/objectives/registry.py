@@ -15,12 +15,18 @@ from typing import Final
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group import weigh_group_objective
 from trainer.objectives.imitate import weigh_demonstrations
+from trainer.objectives.lessons import weigh_lessons
 from trainer.objectives.step_data import StepData
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
 
 Weigh = Callable[[StepData, ObjectiveSettings, TrainerSettings], list[WeightedRow]]
 
-OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {"group": weigh_group_objective, "imitate": weigh_demonstrations}
+OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {
+    "group": weigh_group_objective,
+    "imitate": weigh_demonstrations,
+    "hindsight": weigh_lessons,
+    "distill": weigh_lessons,
+}
 
 
 def weigh_step(data: StepData, settings: TrainerSettings) -> list[WeightedRow]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from trainer.batch.weights import LessonRow
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.imitate_rows import Demonstration
 
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """The scored groups of a step, and the demonstrations that join it."""
+    """The scored groups of a step, the demonstrations that join it, and by objective the rows with lessons."""
 
     groups: Sequence[GroupRows] = ()
     demonstrations: Sequence[Demonstration] = ()
+    lessons: Mapping[str, Sequence[LessonRow]] = field(default_factory=dict)

@@ -52,6 +52,7 @@ from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.fits.job import FitJob
+from trainer.step.fits.lesson_joiner import StepLessons
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -74,6 +75,7 @@ class RunningStep:
     seconds: PhaseSeconds
     rate: float  # the learning rate
     demonstrations: Sequence[Demonstration] = ()  # that join the step
+    lessons: StepLessons = field(default_factory=StepLessons)  # turns that teachers teach
     drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
@@ -177,10 +179,12 @@ class StepRunner:
         """The groups of a step that is further from the engine than their precision explains; none if it is not."""
         assert attempt.trained is not None
         gaps, metrics = attempt.trained.gaps, attempt.metrics
+        alone = frozenset() if self.settings.uses_rewards else attempt.lessons.trajectories
         if metrics["fresh_tokens"] >= engine_gap.MIN_TOKENS:
             metrics["logprob_gap_bound"] = self.gap_bound
         by_group = {
-            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in group.trained if id_ in gaps), TokenGaps())
+            # where no rewards are trained on, the groups stand for the turns that were read for them
+            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in (group.trained or alone) if id_ in gaps), TokenGaps())
             for group in attempt.groups
         }
         return [
@@ -250,7 +254,7 @@ class StepRunner:
             rows = attempt.fit.trained_rows
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
-            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
+            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations, attempt.lessons.rows), self.settings)
             trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
@@ -312,9 +316,10 @@ class StepRunner:
 
 
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
-    """What the step's demonstrations or pairs were used for."""
+    """What the step's demonstrations, turns with lessons, or pairs were used for."""
     if attempt.fit is None:
-        return [ObjectiveUse(IMITATE, one.kind, one.source_id) for one in attempt.demonstrations]
+        imitated = [ObjectiveUse(IMITATE, one.kind, one.source_id) for one in attempt.demonstrations]
+        return [*imitated, *attempt.lessons.uses]
     assert attempt.trained is not None
     assert attempt.trained.fit is not None
     return attempt.fit.uses(attempt.trained.fit.best)
@@ -324,6 +329,7 @@ def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
     """The ledger rows of a step: the excluded trajectories, and an optimizer that lost its state."""
     # An excluded group's rows are written with its exclusion.
     rows = [row for group in attempt.groups if group.code is None for row in group.ledger_rows()]
+    rows += attempt.lessons.ledger_rows
     if attempt.metrics["optimizer_fresh"]:
         lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer started fresh"}
         rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))

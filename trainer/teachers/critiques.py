@@ -1,0 +1,41 @@
+"""What judges and reward functions said of trajectories, as hints for their last answers.
+
+Owns: the query. Refuses: scores themselves (`recorder.queue.judging.scores`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from recorder.store.database import Store
+from recorder.store.schema import groups, score_parts, trajectories
+from recorder.views.trajectories.shapes import TrajectoryView
+from trainer.teachers.hint_text import CRITIQUE, HintPart
+from trainer.teachers.turns import CallChoice
+
+
+async def load_critiques(store: Store, views: Sequence[TrajectoryView]) -> dict[CallChoice, list[HintPart]]:
+    """Return by the last answer of each trajectory the explanations in its group's current score."""
+    parts = score_parts.c
+    query = (
+        select(parts.trajectory_id, parts.explanation)
+        .join(trajectories, trajectories.c.id == parts.trajectory_id)
+        .join(groups, groups.c.id == trajectories.c.group_id)
+        .where(
+            parts.trajectory_id.in_([view.id for view in views]),
+            parts.score_id == groups.c.current_score_id,
+            parts.value.is_not(None),  # without a value, it explains why there is none
+            parts.explanation.is_not(None),
+        )
+        .order_by(parts.trajectory_id, parts.part)
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    found: dict[str, list[str]] = {}
+    for id_, text in rows:
+        if text.strip() and text not in found.setdefault(id_, []):
+            found[id_].append(text)
+    last = {view.id: view.main_path[-1] for view in views if view.main_path}
+    return {last[id_]: [HintPart(CRITIQUE, text) for text in texts] for id_, texts in found.items() if id_ in last}
