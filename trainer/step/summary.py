@@ -53,7 +53,10 @@ class StepReport:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
     With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
-    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
+    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. Of hindsight and
+    distill also objective.NAME.turns (answers with a lesson), objective.NAME.excluded (answers that could not have
+    one), objective.NAME.advantage (its mean over their tokens, in nats) and objective.NAME.clipped (the share of tokens
+    whose advantage is bounded).
     """
 
     step: StepView | None
