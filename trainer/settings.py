@@ -107,8 +107,9 @@ class HindsightSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    teacher: Literal["parent", "base"] = "parent"
-    """Whose logprobs with the hint are compared: those of the version that the step begins from, or of the base."""
+    teacher: Literal["parent", "base", "ema"] = "parent"
+    """Whose logprobs with the hint are compared: those of the version that the step begins from, of the base, or of an
+    exponential moving average of the versions (a twentieth of each new one), which checkpoints keep."""
     clip: float = Field(1.0, gt=0, allow_inf_nan=False)
     """The largest advantage of a token, in nats, and the lowest below 0."""
     hints: list[Literal["message", "tool_error", "feedback", "critique"]] = Field(
@@ -425,6 +426,11 @@ class TrainerSettings(BaseModel):
     def uses_rewards(self) -> bool:
         """Whether steps train on the rewards of scored groups."""
         return any(one.name == "group" for one in self.objectives)
+
+    @property
+    def uses_average(self) -> bool:
+        """Whether a teacher is the moving average of the versions."""
+        return self.hindsight.teacher == "ema" and self.find_objective("hindsight") is not None
 
     def find_objective(self, name: ObjectiveName) -> ObjectiveSettings | None:
         """Return the objective of this name; None: it is not among them."""

@@ -26,7 +26,7 @@ class Lesson:
     temperatures of their rows. `known`: the logprobs of a `remote` teacher at temperature 1, (trained,), in nats.
     """
 
-    teacher: Literal["parent", "base", "remote"]
+    teacher: Literal["parent", "base", "ema", "remote"]
     clip: float
     asked: tuple[Row, ...] = ()
     known: NDArray[np.floating] | None = None

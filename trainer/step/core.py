@@ -166,11 +166,12 @@ class TrainerCore:
         """
 
         measured = self._drift_job(drift)
+        average = None if self._files.average is None else self._files.average.state
 
         def compute() -> TrainedStep:
             fresh = FreshGaps()
-            with self._ranks.job(StepJob(rows, self.pass_budget, measured)):
-                made = self._passes.compute(rows, stopped, seconds, fresh, measured)
+            with self._ranks.job(StepJob(rows, self.pass_budget, measured, average)):
+                made = self._passes.compute(rows, stopped, seconds, fresh, measured, average)
             return TrainedStep(made.metrics, made.probe, changed=True, gaps=fresh.by_trajectory, mask=made.mask)
 
         return self._repeat_until_fits(compute, rows, rate)

@@ -61,6 +61,7 @@ class StepJob:
     rows: Sequence[WeightedRow]
     pass_budget: int
     drift: DriftJob | None = None
+    average: LoraState | None = None  # the weights of the teacher `ema`
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,11 @@ class StepPasses:
         seconds: PhaseSeconds,
         fresh: FreshGaps,
         drift: DriftJob | None = None,
+        average: LoraState | None = None,
     ) -> ComputedStep:
         """Compute a step. `fresh` gets the gaps of all rows that are trained on, before the first update.
 
-        `drift`: what the result is compared with afterwards, if it is.
+        `drift`: what the result is compared with afterwards, if it is. `average`: the weights of the teacher `ema`.
 
         Raises `EngineMismatch` if every turn of its groups, or of a step without any, is masked, `StepFailed`,
         `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
@@ -104,7 +106,7 @@ class StepPasses:
         with seconds.phase("probe"):
             before = self._probe(given)
         with seconds.phase("train"):
-            known, learned = take_lessons(rows, self._lesson_passes(stopped))
+            known, learned = take_lessons(rows, self._lesson_passes(stopped, average))
             parts = split_substeps(known)
             if self._settings.mask_ratio is not None:
                 (first, *later), mask = self._masked(parts, self._settings.mask_ratio, stopped, fresh)
@@ -194,7 +196,7 @@ class StepPasses:
                 fresh.add_row(one)
         return [[replace(one, parent=None) for one in left[0]], *left[1:]], mask
 
-    def _lesson_passes(self, stopped: Callable[[], bool]) -> LessonPasses:
+    def _lesson_passes(self, stopped: Callable[[], bool], average: LoraState | None = None) -> LessonPasses:
         """The passes without gradient that teachers' advantages need, on all ranks."""
 
         def by_parent(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
@@ -205,7 +207,16 @@ class StepPasses:
             with self.policy.base_only():
                 return by_parent(rows)
 
-        return LessonPasses(by_parent, by_base)
+        def by_average(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+            assert average is not None  # the settings have this teacher
+            own = self.policy.state()
+            self.policy.load_state(average)
+            try:
+                return by_parent(rows)
+            finally:
+                self.policy.load_state(own)
+
+        return LessonPasses(by_parent, by_base, by_average)
 
     def _with_parents(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> list[WeightedRow]:
         """Rows with their logprobs at the parent, on all ranks."""

@@ -66,7 +66,7 @@ class RankWorker:
         if isinstance(job, StepJob):
             assert self._passes is not None
             self._passes.policy.pass_budget = job.pass_budget
-            self._passes.compute(job.rows, lambda: False, PhaseSeconds(), FreshGaps(), job.drift)
+            self._passes.compute(job.rows, lambda: False, PhaseSeconds(), FreshGaps(), job.drift, job.average)
         else:
             self._close()
         if isinstance(job, BaseJob):

@@ -59,7 +59,7 @@ def nothing(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
 
 
 def learned(settings: TrainerSettings, clip: float = FAR) -> tuple[list[WeightedRow], dict[str, float]]:
-    return take_lessons(weigh_step(step_data(clip), settings), LessonPasses(measured, nothing))
+    return take_lessons(weigh_step(step_data(clip), settings), LessonPasses(measured, nothing, nothing))
 
 
 def compute(weighted: list[WeightedRow], settings: TrainerSettings) -> tuple[float, dict[str, list[float]]]:
@@ -117,7 +117,7 @@ def test_neither_the_order_of_rows_nor_their_packs_change_the_loss(order: list[i
 def test_the_other_objectives_of_a_step_are_computed_as_without_it() -> None:
     settings = TrainerSettings(objectives=[{"name": "group"}, {"name": HINDSIGHT, "weight": 0.2}])
     data = StepData([toy_batch.group(dict.fromkeys(toy_batch.names(), 0.5))], lessons=step_data().lessons)
-    rows, _ = take_lessons(weigh_step(data, settings), LessonPasses(measured, nothing))
+    rows, _ = take_lessons(weigh_step(data, settings), LessonPasses(measured, nothing, nothing))
     mixed, _ = compute([one for one in rows if one.objective == HINDSIGHT], settings)
     alone, _ = compute(learned(TrainerSettings(objectives=ALONE))[0], TrainerSettings())
     assert mixed == pytest.approx(0.2 * alone)
@@ -135,7 +135,7 @@ def test_the_other_objectives_of_a_step_are_computed_as_without_it() -> None:
 
 def test_without_a_lesson_nothing_is_computed() -> None:
     rows = weigh_step(StepData([toy_batch.group(dict.fromkeys(toy_batch.names(), 0.5))]), TrainerSettings())
-    assert take_lessons(rows, LessonPasses(nothing, nothing)) == (rows, {})
+    assert take_lessons(rows, LessonPasses(nothing, nothing, nothing)) == (rows, {})
 
 
 def test_a_remote_teacher_is_compared_at_temperature_1_and_the_base_by_its_own_pass() -> None:
@@ -154,7 +154,7 @@ def test_a_remote_teacher_is_compared_at_temperature_1_and_the_base_by_its_own_p
 
         return measure
 
-    rows, _ = take_lessons(given_rows, LessonPasses(by("parent", -2.5), by("base", -1.5)))
+    rows, _ = take_lessons(given_rows, LessonPasses(by("parent", -2.5), by("base", -1.5), nothing))
     assert asked == [("parent", 1.0), ("parent", 0.5), ("base", 0.5)]
     np.testing.assert_allclose(np.asarray(rows[0].advantage), [1.5, 0.5, -0.5])
     np.testing.assert_allclose(np.asarray(rows[1].advantage), [1.0, 1.0, 1.0])
@@ -220,7 +220,7 @@ def test_each_trajectory_has_the_same_weight_and_its_turns_are_what_was_used() -
         ({"objectives": [{"name": DISTILL}]}, "set trainer.distill.url and trainer.distill.model"),
         ({"distill": {"url": "gpu-2:8000"}}, "http:// or https://"),
         ({"distill": {"url": "http://gpu-2:8000", "api_key_env": "KEY"}}, "give an https address"),
-        ({"hindsight": {"teacher": "ema"}}, "parent"),
+        ({"hindsight": {"teacher": "live"}}, "parent"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_what_to_do(given_settings: dict[str, Any], why: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from recorder.queue.training import uses
 from recorder.states import GroupState
@@ -19,6 +20,8 @@ from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectory_detail.loader import load_detail
 from tests.trainer.step.left import group_state
 from tests.trainer.world import Engine, World
+from trainer.artifacts import adapters
+from trainer.artifacts.checkpoint import STATE
 from trainer.demonstrations.chat_template import OpenPrompt
 from trainer.errors import StepFailed, TrainerError
 from trainer.objectives.group_rows import UntrainedChoice
@@ -149,6 +152,30 @@ async def test_the_base_may_be_the_teacher_and_substeps_divide_the_trajectories(
         assert report.version is not None
         assert report.metrics["objective.hindsight.tokens"] == 3 * 6
         assert report.metrics["engine_mismatch"] == 0
+
+
+async def test_the_moving_average_of_the_versions_teaches_and_outlives_the_process(world: World) -> None:
+    settings: dict[str, Any] = {"objectives": [{"name": HINDSIGHT}], "hindsight": {"teacher": "ema"}}
+    weights: list[Mapping[str, torch.Tensor]] = []
+    averages: list[Mapping[str, torch.Tensor]] = []
+    for number in range(2):
+        await world.group(f"g{number}", [0.5, 0.5], seed=number)
+        async with await world.trainer(**settings) as trainer:
+            report = await trainer.train_once(await world.claim(trainer))
+            version = report.version
+            assert version is not None
+            assert version.path is not None
+            weights.append(adapters.read_adapter(Path(version.path), version.manifest_sha256))
+            state = torch.load(world.data / "checkpoints" / version.engine_name / STATE, weights_only=True)
+            averages.append(state["average"])
+            await world.promote(version)
+    for name, mean in averages[1].items():
+        torch.testing.assert_close(mean, 0.95 * averages[0][name] + 0.05 * weights[1][name])
+    assert any(not torch.equal(mean, weights[1][name]) for name, mean in averages[1].items())
+    # of the first step, whose average began as the untrained LoRA: B is 0 there
+    for name, mean in averages[0].items():
+        if "lora_B" in name:
+            torch.testing.assert_close(mean, 0.05 * weights[0][name])
 
 
 async def test_a_hint_that_is_too_long_is_written_down_once(world: World) -> None:

@@ -22,10 +22,11 @@ Measure = Callable[[Sequence[Row]], Sequence[Logprobs]]
 
 @dataclass(frozen=True, slots=True)
 class LessonPasses:
-    """The passes without gradient that lessons need: by the version that the step begins from, and by the base."""
+    """The passes without gradient that lessons need: by the version that the step begins from, and by other weights."""
 
     parent: Measure
     base: Measure
+    ema: Measure
 
 
 @dataclass(slots=True)
@@ -50,10 +51,12 @@ def take_lessons(rows: Sequence[WeightedRow], passes: LessonPasses) -> tuple[lis
     if all(one.lesson is None for one in rows):
         return list(rows), {}
     students = [_student(one.row, one.lesson) for one in rows if one.lesson is not None]
-    by_parent, by_base = (_asked(rows, name) for name in ("parent", "base"))
-    found = iter(passes.parent([*students, *by_parent]))
+    found = iter(passes.parent([*students, *_asked(rows, "parent")]))
     own = iter([next(found) for _ in students])
-    answers = {"parent": found, "base": iter(passes.base(by_base) if by_base else ())}
+    answers = {"parent": found}
+    for name, measure in (("base", passes.base), ("ema", passes.ema)):
+        if asked := _asked(rows, name):
+            answers[name] = iter(measure(asked))
     made: list[WeightedRow] = []
     sums: dict[str, LessonSums] = {}
     for one in rows:
