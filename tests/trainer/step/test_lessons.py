@@ -22,7 +22,7 @@ from tests.trainer.step.left import group_state
 from tests.trainer.world import Engine, World
 from trainer.artifacts import adapters
 from trainer.artifacts.checkpoint import STATE
-from trainer.demonstrations.chat_template import OpenPrompt
+from trainer.demonstrations.chat_template import ChatTemplate, OpenPrompt
 from trainer.errors import StepFailed, TrainerError
 from trainer.objectives.group_rows import UntrainedChoice
 from trainer.objectives.lessons import DISTILL, HINDSIGHT, turn_id
@@ -133,7 +133,7 @@ async def test_alone_it_needs_no_rewards_that_differ_and_ends_groups_without_a_l
         assert report.version is not None
         assert report.trained == 2
         assert report.metrics["objective.hindsight.tokens"] == report.metrics["trained_tokens"] == 2 * 6
-        assert (await group_state(world, equal))[0] is GroupState.TRIED
+        assert await group_state(world, equal) == (GroupState.TRIED, None)
         detail = await load_detail(world.store, (await views(world, equal))[0].id)
         assert detail.outcome.training_uses == ()
         assert [one.objective for one in detail.outcome.objective_uses] == [HINDSIGHT]
@@ -195,8 +195,8 @@ async def test_a_hint_that_is_too_long_is_written_down_once(world: World) -> Non
 async def test_a_base_without_a_chat_template_is_refused_at_the_start(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()
-    with pytest.raises(TrainerError, match="has no tokenizer to render conversations with"):
+    monkeypatch.setattr(context, "ChatTemplate", ChatTemplate)
+    with pytest.raises(TrainerError, match="has no chat template, so conversations cannot be rendered"):
         await world.trainer(objectives=MIXED)
 
 
