@@ -28,11 +28,11 @@ from trainer.demonstrations.candidates import HeldOutScenarios, load_held_out, w
 from trainer.demonstrations.chat_template import ChatTemplate
 from trainer.objectives.lessons import DISTILL, HINDSIGHT, turn_id
 from trainer.settings import ObjectiveSettings, TrainerSettings
-from trainer.teachers.critiques import load_critiques
 from trainer.teachers.distill import StrongerModel
 from trainer.teachers.hindsight import hindsight_lessons
+from trainer.teachers.hint_sources import list_teaching, load_critiques
 from trainer.teachers.hint_text import CRITIQUE, HintPart, hint_parts
-from trainer.teachers.turns import CallChoice, TrajectoryLessons, UsableTurn, join_turns, split_by_room, usable_turns
+from trainer.teachers.turns import CallChoice, TrajectoryLessons, join_turns, split_by_room, usable_turns
 
 PAGE: Final = 25  # trajectories read at a time
 MOST: Final = 500  # of the newest trajectories that are looked at
@@ -79,10 +79,11 @@ class LessonReader:
             await self._read_distill(read, own, basis, template, limit, held_out)
             return read
         left = limit
-        async for view, turns in self._turns(own, basis, held_out):
+        async for view, keys in self._unused(own, basis, held_out):
             if left <= 0:
                 break
             hints = await self._hints(view)
+            turns = await self._run(usable_turns, view, basis, keys & hints.keys())
             made: TrajectoryLessons = await self._run(
                 hindsight_lessons, view.id, turns, hints, basis, template,
                 self._settings.hindsight, self._settings.max_model_len,
@@ -103,9 +104,10 @@ class LessonReader:
     ) -> None:
         assert self._distill is not None  # the objective is in the settings
         rows, left = [], limit
-        async for view, turns in self._turns(own, basis, held_out):
+        async for view, keys in self._unused(own, basis, held_out):
             if left <= 0:
                 break
+            turns = await self._run(usable_turns, view, basis, keys)
             fitting, _ = split_by_room(turns, basis)
             rows += join_turns(view.id, [one.turn for one in fitting])
             left -= bool(fitting)
@@ -115,10 +117,10 @@ class LessonReader:
             read.skipped += scored.skipped
             read.away, read.differs = scored.away, scored.differs
 
-    async def _turns(
+    async def _unused(
         self, own: ObjectiveSettings, basis: RowBasis, held_out: HeldOutScenarios
-    ) -> AsyncIterator[tuple[TrajectoryView, list[UsableTurn]]]:
-        """Yield the trajectories that have turns to ask a teacher about, newest first.
+    ) -> AsyncIterator[tuple[TrajectoryView, set[CallChoice]]]:
+        """Yield the trajectories that may be trained on, newest first, with their answers that are not used up.
 
         They end where a whole page was answered by older versions than `trainer.max_age` allows.
         """
@@ -135,20 +137,23 @@ class LessonReader:
             if not ids:
                 return
             views = await load_trajectories(store, ids, with_tokens=True)
-            keys = [(call.id, choice.index) for view in views for call in view.calls for choice in call.choices]
-            counted = await uses.count_uses(store, own.name, list(map(turn_id, keys)), basis.ancestry[0])
-            used = {key for key in keys if counted.get(turn_id(key), 0) >= own.epochs}
+            keys = [turn_id(key) for view in views for key in view.main_path]
+            counted = await uses.count_uses(store, own.name, keys, basis.ancestry[0])
             for view in views:
-                if why_not_trained_on(view, held_out) is None and (turns := usable_turns(view, basis, used)):
-                    yield view, turns
+                left = {key for key in view.main_path if counted.get(turn_id(key), 0) < own.epochs}
+                if left and why_not_trained_on(view, held_out) is None:
+                    yield view, left
             if (before := page.next) is None:
                 return
 
     async def _hints(self, view: TrajectoryView) -> dict[CallChoice, list[HintPart]]:
         kinds = self._settings.hindsight.hints
-        hints = hint_parts(await load_follow_ups(self._project.store, view), kinds)
+        store = self._project.store
+        follow_ups = await load_follow_ups(store, view)
+        allowed = {view.id, *await list_teaching(store, {one.source_trajectory_id for one in follow_ups} - {view.id})}
+        hints = hint_parts([one for one in follow_ups if one.source_trajectory_id in allowed], kinds)
         if CRITIQUE in kinds:
-            for key, parts in (await load_critiques(self._project.store, [view])).items():
+            for key, parts in (await load_critiques(store, [view])).items():
                 hints.setdefault(key, []).extend(parts)
         return hints
 

@@ -4,7 +4,7 @@ Owns: which answers these are, and their rows with lessons. Refuses: hints (`tra
 model's logprobs (`trainer.teachers.distill`), and loading trajectories (`trainer.teachers.reader`).
 
 The loss has a ratio to the engine that sampled the answer. So the rules are those of scored groups: the engine's
-logprobs, the same base, at most `trainer.max_age` steps. Truncated answers stay: a teacher speaks of every token.
+logprobs, the same base, at most `trainer.max_age` steps.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class TrajectoryLessons:
     skipped: Sequence[SkippedChoice] = field(default_factory=tuple)
 
 
-def usable_turns(view: TrajectoryView, basis: RowBasis, used: Collection[CallChoice] = ()) -> list[UsableTurn]:
-    """Return the answers of a trajectory's main path that may be trained on and are not `used`, in order."""
+def usable_turns(view: TrajectoryView, basis: RowBasis, keys: Collection[CallChoice]) -> list[UsableTurn]:
+    """Return those of these answers that are on a trajectory's main path and may be trained on, in order."""
     if why_no_candidate(view) is not None:
         return []
     found = []
-    path = dict(view.main_path)
+    wanted = set(view.main_path) & set(keys)
     for call in view.calls:
-        choice = next((one for one in call.choices if path.get(call.id) == one.index), None)
-        if choice is None or call.call_kind is not CallKind.MAIN or (call.id, choice.index) in used:
+        choice = next((one for one in call.choices if (call.id, one.index) in wanted), None)
+        if choice is None or call.call_kind is not CallKind.MAIN:
             continue
         if why_not_trained(view, call, choice, basis) is None:
             found.append(UsableTurn(call, choice, sampled_turn(call, choice, basis)))

@@ -105,7 +105,7 @@ def test_neither_the_order_of_rows_nor_their_packs_change_the_loss(order: list[i
     total = 0.0
     for one in pack([each.row.token_ids for each in rows], budget):
         logprobs = toy_batch.in_order(one, rows, toy_batch.policy_logprobs())
-        exact = {
+        exact: dict[str, Any] = {
             "behaviour": toy_batch.in_order(one, rows, toy_batch.behaviour()),
             "advantages": torch.from_numpy(np.concatenate([np.asarray(rows[index].advantage) for index in one.rows])),
         }

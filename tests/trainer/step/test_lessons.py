@@ -11,10 +11,12 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import update
 
 from recorder.queue.training import uses
-from recorder.states import GroupState
+from recorder.states import GroupState, Purpose
 from recorder.store import ledger
+from recorder.store.schema import score_parts, trajectories
 from recorder.views.trajectories import transcripts
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectory_detail.loader import load_detail
@@ -29,6 +31,7 @@ from trainer.objectives.lessons import DISTILL, HINDSIGHT, turn_id
 from trainer.settings import DistillSettings
 from trainer.step.fits import context, lesson_joiner
 from trainer.teachers.distill import StrongerModel
+from trainer.teachers.hint_sources import list_teaching
 from trainer.teachers.hinted_prompt import HintExclusion
 from trainer.teachers.remote_model import RemoteModel
 
@@ -124,6 +127,37 @@ def lesson_text(text: str) -> str:
     from trainer.teachers.hint_text import HintPart, write_hint
 
     return write_hint([HintPart("message", text)], 4000)
+
+
+async def test_a_critique_is_the_hint_of_the_last_answer_and_epochs_allow_an_answer_again(world: World) -> None:
+    group = await world.group("g1", [1.0, 0.0], seed=1)
+    good, bad = await views(world, group)
+    explained = update(score_parts).where(score_parts.c.trajectory_id == bad.id, score_parts.c.part == "reward")
+    async with world.store.write() as conn:
+        await conn.execute(explained.values(explanation="It named another parcel."))
+    only: dict[str, Any] = {
+        "objectives": [GROUP, {"name": HINDSIGHT, "epochs": 2}],
+        "hindsight": {"hints": ["critique"]},
+    }
+    async with await world.trainer(**only) as trainer:
+        for number, times in enumerate((1, 2, 2), start=1):
+            report = await trainer.train_once(await world.claim(trainer))
+            assert report.version is not None
+            key = turn_id((bad.calls[-1].id, 0))
+            assert await uses.count_uses(world.store, HINDSIGHT, [key], report.version.id) == {key: times}
+            assert await used(world, report.version.id, HINDSIGHT, [good]) == []
+            await world.promote(report.version)
+            await world.group(f"more {number}", [1.0, 0.0], seed=10 + number)
+
+
+async def test_texts_of_trajectories_that_are_not_trained_on_are_no_hints(world: World) -> None:
+    trained = await views(world, await world.group("g1", [1.0, 0.0], seed=1))
+    measured = await views(world, await world.group("g2", [1.0, 0.0], seed=2, purpose=Purpose.VAL))
+    ids = [view.id for view in (*trained, *measured)]
+    assert await list_teaching(world.store, ids) == {view.id for view in trained}
+    async with world.store.write() as conn:
+        await conn.execute(update(trajectories).where(trajectories.c.id == ids[0]).values(drift_set_at=1.0))
+    assert await list_teaching(world.store, ids) == {ids[1]}
 
 
 async def test_alone_it_needs_no_rewards_that_differ_and_ends_groups_without_a_lesson(world: World) -> None:

@@ -63,7 +63,7 @@ def of_calls(*calls: CallView, **overrides: Any) -> TrajectoryView:
 
 
 def lessons(view: TrajectoryView, hints: Any, basis: RowBasis = BASIS, **settings: Any) -> TrajectoryLessons:
-    turns = usable_turns(view, basis)
+    turns = usable_turns(view, basis, view.main_path)
     return hindsight_lessons(view.id, turns, hints, basis, ToyTemplate(), HindsightSettings(**settings))
 
 
@@ -108,14 +108,15 @@ def test_a_turn_with_a_hint_is_a_row_and_its_lesson_is_the_same_answer_after_the
     ],
 )
 def test_what_no_ratio_can_be_computed_of_or_is_measured_has_no_lesson(of_call: Any, of_trajectory: Any) -> None:
-    assert usable_turns(of_calls(sampled(0)), BASIS)
-    assert usable_turns(of_calls(replace(sampled(0), **of_call), **of_trajectory), BASIS) == []
+    assert usable_turns(of_calls(sampled(0)), BASIS, [("call_0", 0)])
+    assert usable_turns(of_calls(replace(sampled(0), **of_call), **of_trajectory), BASIS, [("call_0", 0)]) == []
 
 
-def test_an_answer_is_not_taken_twice_and_answers_of_the_parents_parent_are_taken() -> None:
+def test_only_answers_of_the_main_path_that_are_asked_for_are_taken_with_their_age() -> None:
     view = of_calls(sampled(0, version_id="v2"), sampled(1))
-    assert [one.key for one in usable_turns(view, BASIS, {("call_1", 0)})] == [("call_0", 0)]
-    assert usable_turns(view, BASIS)[0].turn.age == 1
+    (one,) = usable_turns(view, BASIS, {("call_0", 0), ("call_0", 1), ("call_7", 0)})
+    assert (one.key, one.turn.age) == (("call_0", 0), 1)
+    assert usable_turns(replace(view, main_path=[("call_1", 0)]), BASIS, {("call_0", 0)}) == []
 
 
 def test_what_gets_too_long_or_takes_no_hint_is_named() -> None:

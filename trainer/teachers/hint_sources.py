@@ -1,19 +1,33 @@
-"""What judges and reward functions said of trajectories, as hints for their last answers.
+"""Where hints come from, beside the trajectory itself: explanations of judges, and what other trajectories recorded.
 
-Owns: the query. Refuses: scores themselves (`recorder.queue.judging.scores`).
+Owns: the queries, and which other trajectories may give hints. Refuses: scores themselves
+(`recorder.queue.judging.scores`), and follow-ups (`recorder.views.follow_ups`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 
+from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, trajectories
 from recorder.views.trajectories.shapes import TrajectoryView
 from trainer.teachers.hint_text import CRITIQUE, HintPart
 from trainer.teachers.turns import CallChoice
+
+
+async def list_teaching(store: Store, ids: Collection[str]) -> set[str]:
+    """Return those of some trajectories whose texts a model may learn from: their purpose is training, and they are in
+    no drift set.
+    """
+    if not ids:
+        return set()
+    t = trajectories.c
+    query = select(t.id).where(t.id.in_(sorted(ids)), t.purpose == Purpose.TRAIN, t.drift_set_at.is_(None))
+    async with store.read() as conn:
+        return set((await conn.execute(query)).scalars())
 
 
 async def load_critiques(store: Store, views: Sequence[TrajectoryView]) -> dict[CallChoice, list[HintPart]]:
