@@ -20,7 +20,7 @@ from torch import Tensor
 
 from trainer.settings import TrainerSettings
 
-TAUGHT_CAP: Final = 2.0  # the largest importance weight of a token whose advantage is a teacher's
+TEACHER_CAP: Final = 2.0  # the largest importance weight of a token whose advantage is a teacher's
 _LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: much larger values overflow float32
 
 
@@ -110,13 +110,13 @@ def gspo(tokens: SampledTokens, settings: TrainerSettings) -> TokenLoss:
     return TokenLoss(found.loss * weight, found.ratio, found.clipped)
 
 
-def taught(tokens: SampledTokens) -> TokenLoss:
+def follow_teacher(tokens: SampledTokens) -> TokenLoss:
     """The policy gradient of a teacher's advantage: −stop_gradient(min(r, 2))·A·logprob, whatever `trainer.loss` is.
 
     The loss of a sampled token in SDPO (arXiv 2601.20802), whose A is log π_T − log π: the gradient of the reverse KL
     to the teacher at the tokens that were sampled.
     """
-    return _truncate(tokens, TAUGHT_CAP)
+    return _truncate(tokens, TEACHER_CAP)
 
 
 LOSSES: Mapping[str, LossFunction] = {"grpo": grpo, "cispo": cispo, "reinforce": reinforce, "gspo": gspo}
