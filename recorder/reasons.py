@@ -69,6 +69,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "other_model": "The rejected side of the pair is of another model or alias than the one that learns.",
         "different_tasks": "The two sides of the pair are not answers to the same task.",
         "same_answer": "The two sides of the pair have the same tokens.",
+        "no_lesson": "Steps train on `hindsight` or `distill` alone, and no answer had a lesson when it was its turn.",
         "no_change": "The training step on this group left the weights as they were, so it made no version.",
         "logprob_gap": "The engine's logprobs of its tokens are not the trainer's, so no version is trained on it.",
         "logprob_gap_allowed": "It was refused as `logprob_gap`; `trainer.max_logprob_gap` now accepts the difference.",
@@ -114,6 +115,10 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "over_age": "It was sampled more than `trainer.max_age` steps ago.",
         "other_version": "The trajectory moved to another version midway; the earlier version sampled this answer.",
         "engine_mismatch": "The engine's probabilities of its tokens are not the trainer's (`trainer.mask_ratio`).",
+        "hint_refused": "The chat template takes no hint before this answer, so `hindsight` cannot use it.",
+        "hint_too_long": "With its hint, the answer has more tokens than the trainer or the base can compute.",
+        "prompt_differs": "The chat template begins the answer otherwise than the engine did, so no hint is given.",
+        "teacher_refused": "The stronger model of `trainer.distill` gave no logprobs for it: it may be too long.",
         "never_trained": "No call of this client can be trained on; `detail` says what to set.",
     },
 }

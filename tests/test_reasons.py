@@ -19,6 +19,7 @@ from trainer.objectives.group_rows import UntrainedChoice
 from trainer.objectives.imitate_rows import ImitationExclusion
 from trainer.preferences.pairs import PairExclusion
 from trainer.step.drift.limits import KL_PARENT_MAX
+from trainer.teachers.hinted_prompt import HintExclusion
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 
@@ -45,6 +46,7 @@ def test_every_code_has_a_sentence() -> None:
         *UntrainedChoice,
         *ImitationExclusion,
         *PairExclusion,
+        *HintExclusion,
         NEEDS_TWO,
         ROW_TOO_LONG,
         IN_OWN_GROUP,

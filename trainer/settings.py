@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from proxy.settings.gpus import check_gpus
 from recorder.base.urls import is_safe_address
 
-ObjectiveName = Literal["group", "imitate", "prefer"]
+ObjectiveName = Literal["group", "imitate", "prefer", "hindsight", "distill"]
 RecipeName = Literal["hone", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo"]
 
 _GRPO: Final = {"loss": "grpo", "clip_low": 0.2, "clip_high": 0.2, "importance_cap": math.inf}
@@ -39,14 +39,16 @@ class ObjectiveSettings(BaseModel):
 
     name: ObjectiveName
     """`group`: scored groups. `imitate`: recorded answers that `where` selects. `prefer`: recorded pairs, with the
-    reference, the beta and the margin of `trainer.dpo` (docs/fine-tuning.md)."""
+    reference, the beta and the margin of `trainer.dpo` (docs/fine-tuning.md). `hindsight`: answers and what came next,
+    `distill`: answers that a stronger model scores (docs/learning-signals.md)."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """What multiplies its loss."""
     where: str | Annotated[list[str], Field(max_length=20)] = []
     """imitate, prefer: conditions on the trajectories, all of which hold, as in `hone sft --where` and `hone dpo
     --where`."""
     epochs: int = Field(1, ge=1)
-    """imitate, prefer: how many steps at most use the same trajectory, or the same pair."""
+    """imitate, prefer: how many steps at most use the same trajectory, or the same pair. hindsight, distill: the same
+    answer."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -57,6 +59,8 @@ class ObjectiveSettings(BaseModel):
     def _check_fields(self) -> Self:
         if self.name == "group" and (self.conditions or self.epochs != 1):
             raise ValueError('the objective "group" has no where and no epochs: it trains on each scored group once.')
+        if self.name in ("hindsight", "distill") and self.conditions:
+            raise ValueError(f'the objective "{self.name}" has no where: it takes the newest answers of the alias.')
         if self.name == "imitate" and not self.conditions:
             raise ValueError(
                 'the objective "imitate" needs where: which trajectories it imitates, as where = "reward >= 0.9".'
@@ -100,6 +104,58 @@ class DpoSettings(BaseModel):
     margin: float = Field(0.5, ge=0, allow_inf_nan=False)
     """The smallest difference between the best and the worst reward of a scored group that makes them a pair. Rewards
     are usually between 0 and 1. Above that range, only people's preferences are pairs."""
+
+
+class HindsightSettings(BaseModel):
+    """The objective `hindsight`: an answer is taught by what the model would say of it after it saw what came next."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    teacher: Literal["parent", "base", "ema"] = "parent"
+    """Whose logprobs with the hint are compared: those of the version that the step begins from, of the base, or of an
+    exponential moving average of the versions (a twentieth of each new one), which checkpoints keep."""
+    clip: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """The largest advantage of a token, in nats, and the lowest below 0."""
+    hints: list[Literal["message", "tool_error", "feedback", "critique"]] = Field(
+        ["message", "tool_error", "feedback", "critique"], min_length=1, max_length=4
+    )
+    """What is a hint. `message`: what the user wrote next. `tool_error`: an error of a tool that the answer called.
+    `feedback`: a person's comment. `critique`: what the judge or a reward function said of the trajectory, for its last
+    answer."""
+    hint_chars: int = Field(4000, ge=1, le=20_000)
+    """Most characters of one hint; the rest of each text in it is cut off."""
+
+
+class DistillSettings(BaseModel):
+    """The objective `distill`: sampled answers are scored by a stronger model with the same tokenizer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str | None = None
+    """The address of its server, which is vLLM, as http://gpu-2:8000. It must serve no adapters: vLLM may end if two
+    such requests come at once there."""
+    model: str | None = None
+    """The name of the model there."""
+    api_key_env: str | None = None
+    """The environment variable that holds the server's key. A key is sent to https or to this machine alone."""
+    timeout_s: float = Field(300.0, gt=0, le=3600)
+    """How long the server may take for all answers of a step. After that the step is made without `distill`."""
+    clip: float = Field(10.0, gt=0, allow_inf_nan=False)
+    """The largest advantage of a token, in nats, and the lowest below 0: a token that is impossible for the stronger
+    model would otherwise outweigh all others."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError("give an address that begins with http:// or https://")
+        return url if url is None else url.rstrip("/").removesuffix("/v1")
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.api_key_env is not None and self.url is not None and not is_safe_address(self.url):
+            raise ValueError("a key is sent to url: give an https address, or http on this machine")
+        return self
 
 
 class TinkerSettings(BaseModel):
@@ -174,6 +230,10 @@ class TrainerSettings(BaseModel):
     """Training on demonstrations alone."""
     dpo: DpoSettings = DpoSettings()
     """Training on pairs."""
+    hindsight: HindsightSettings = HindsightSettings()
+    """Learning from what came next, for the objective `hindsight`."""
+    distill: DistillSettings = DistillSettings()
+    """Learning from a stronger model, for the objective `distill`."""
     recipe: RecipeName = "hone"
     """A published algorithm: it gives the defaults of `loss`, the clip range, the caps, `normaliser` and `advantage`.
     A value of your own wins."""
@@ -331,10 +391,17 @@ class TrainerSettings(BaseModel):
             why = f'the recipe "{self.recipe}"' if "normaliser" in RECIPES[self.recipe] else 'normaliser = "constant"'
             raise ValueError(f"{why} needs constant_length: set it to the most tokens that a trajectory samples.")
         names = [one.name for one in self.objectives]
-        if "group" not in names or len(set(names)) < len(names):
+        if not {"group", "hindsight", "distill"} & set(names) or len(set(names)) < len(names):
             raise ValueError(
                 'objectives has "group" and each other objective at most once: steps begin with scored groups, and '
-                "other objectives join them. `hone sft` trains on demonstrations alone."
+                'other objectives join them. "hindsight" and "distill" may stand without "group". `hone sft` trains on '
+                "demonstrations alone."
+            )
+        if "imitate" in names and "group" not in names:
+            raise ValueError('objectives has "imitate", which joins groups: add {name = "group"}.')
+        if "distill" in names and (self.distill.url is None or self.distill.model is None):
+            raise ValueError(
+                'the objective "distill" needs a stronger model: set trainer.distill.url and trainer.distill.model.'
             )
         for name in ("kl_parent_max", "kl_base_max"):
             if getattr(self, name) is not None and self.drift_trajectories == 0:
@@ -366,6 +433,20 @@ class TrainerSettings(BaseModel):
     def named_versions(self) -> frozenset[str]:
         """The versions that these settings name: their folders stay, however many newer ones there are."""
         return frozenset() if self.dpo.reference == "base" else frozenset({self.dpo.reference})
+
+    @property
+    def uses_rewards(self) -> bool:
+        """Whether steps train on the rewards of scored groups."""
+        return any(one.name == "group" for one in self.objectives)
+
+    @property
+    def uses_average(self) -> bool:
+        """Whether a teacher is the moving average of the versions."""
+        return self.hindsight.teacher == "ema" and self.find_objective("hindsight") is not None
+
+    def find_objective(self, name: ObjectiveName) -> ObjectiveSettings | None:
+        """Return the objective of this name; None: it is not among them."""
+        return next((one for one in self.objectives if one.name == name), None)
 
     @property
     def last_rate(self) -> float:

@@ -7,10 +7,12 @@ weights (the adapter has them, exactly, in float32) and deciding which checkpoin
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from trainer.artifacts import durable_folders
 from trainer.errors import CheckpointInvalid
@@ -18,18 +20,28 @@ from trainer.policy.optim import Optimizer
 
 STATE = "state.pt"
 SUMS = "sha256.json"
+_AVERAGE = "average"
 
 
-def save_checkpoint(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
-    """Write the state after a step under the version's directory name. Returns the folder."""
+def save_checkpoint(
+    checkpoints: Path, name: str, optimizer: Optimizer, average: Mapping[str, Tensor] | None = None
+) -> Path:
+    """Write the state after a step under the version's directory name. Returns the folder.
+
+    `average`: of the versions' weights, if a teacher is their average.
+    """
+    more = {} if average is None else {_AVERAGE: dict(average)}
     with durable_folders.unfinished_folder(checkpoints, name.rpartition("@")[0]) as folder:
-        torch.save({"optimizer": optimizer.state(), "rng": _rng()}, folder / STATE)
+        torch.save({"optimizer": optimizer.state(), "rng": _rng(), **more}, folder / STATE)
         (folder / SUMS).write_text(json.dumps({STATE: durable_folders.file_sha256(folder / STATE)}), encoding="utf-8")
         return durable_folders.finish_folder(folder, name)
 
 
-def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
-    """Restore optimizer and random state from a checkpoint. Raises `CheckpointInvalid`."""
+def load_checkpoint(folder: Path, optimizer: Optimizer) -> dict[str, Tensor] | None:
+    """Restore optimizer and random state from a checkpoint. Return the average of weights in it, if there is one.
+
+    Raises `CheckpointInvalid`.
+    """
     try:
         expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
         if durable_folders.file_sha256(folder / STATE) != expected:
@@ -39,6 +51,8 @@ def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
         raise CheckpointInvalid(f"the checkpoint {folder} cannot be read: {e}. {_REMEDY.format(folder)}") from e
     optimizer.load(state["optimizer"])
     _set_rng(state["rng"])
+    average: dict[str, Tensor] | None = state.get(_AVERAGE)
+    return average
 
 
 _REMEDY = "Remove {} to continue with a fresh optimizer."

@@ -57,7 +57,7 @@ def trajectory_rows(trajectory: TrajectoryView, basis: RowBasis) -> tuple[list[R
     rows: list[RowBuilder] = []
     skipped: list[SkippedChoice] = []
     for call, choice in _sampled(trajectory):
-        reason = _reason(trajectory, call, choice, basis) or _extend(rows, call, choice, basis)
+        reason = why_not_trained(trajectory, call, choice, basis) or _extend(rows, call, choice, basis)
         if reason is not None:
             skipped.append(SkippedChoice(trajectory.id, call.id, choice.index, reason))
     return [row.finish(trajectory.id) for row in rows], skipped
@@ -67,8 +67,8 @@ def _sampled(trajectory: TrajectoryView) -> Iterator[tuple[CallView, ChoiceView]
     return ((call, choice) for call in trajectory.calls for choice in call.choices)
 
 
-def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
-    """Why a choice may not be trained on: the recorder's reason first, then repeated checks, then the age."""
+def why_not_trained(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
+    """Return why a choice may not be trained on: the recorder's reason first, then repeated checks, then the age."""
     if not choice.trainable:
         return choice.untrainable_reason or Exclusion.NOT_COMPLETE
     if trajectory.origin is Origin.SHADOW and call.id in basis.in_own:
@@ -132,13 +132,19 @@ def _of_text(call: CallView, choice: ChoiceView, basis: RowBasis) -> Exclusion |
 
 def _extend(rows: list[RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
     """Append one trainable choice to its row. Returns why it cannot be computed, if so."""
+    turn = sampled_turn(call, choice, basis)
+    if not basis.has_room(len(turn.prompt) + len(turn.answer)):
+        return ROW_TOO_LONG
+    extend_rows(rows, turn)
+    return None
+
+
+def sampled_turn(call: CallView, choice: ChoiceView, basis: RowBasis) -> TrainedTurn:
+    """Return a choice that may be trained on as a turn, with the engine's logprobs."""
     assert call.prompt_token_ids is not None
     assert choice.token_ids is not None
     assert choice.logprobs is not None
     prompt, answer = as_ids(call.prompt_token_ids), as_ids(choice.token_ids)
-    if not basis.has_room(len(prompt) + len(answer)):
-        return ROW_TOO_LONG
     age = version_age(basis.ancestry, call.version_id) or 0
     logprobs = np.asarray(choice.logprobs, np.float32)
-    extend_rows(rows, TrainedTurn((call.id, choice.index), prompt, answer, logprobs, call.sampling.temperature, age))
-    return None
+    return TrainedTurn((call.id, choice.index), prompt, answer, logprobs, call.sampling.temperature, age)

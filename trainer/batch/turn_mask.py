@@ -51,8 +51,9 @@ class TurnMask:
 def mask_turns(rows: Sequence[WeightedRow], limit: float) -> tuple[list[WeightedRow], TurnMask]:
     """Return the rows without the fresh turns whose ratio is outside [1 / `limit`, `limit`], and what was masked.
 
-    Rows of the objective `group` that have logprobs of the parent are compared; the others stay as they are. A row that
-    has no other turn is left out.
+    Rows whose loss has a ratio to the engine (those of the objective `group`, and those with a teacher's advantages)
+    are compared once they have logprobs of the parent; the others stay as they are. A row that has no other turn is
+    left out.
     """
     kept: list[WeightedRow] = []
     compared, masked = 0, []
@@ -68,7 +69,8 @@ def mask_turns(rows: Sequence[WeightedRow], limit: float) -> tuple[list[Weighted
 
 def has_fresh_turns(one: WeightedRow) -> bool:
     """Whether a row has a turn to compare, once the parent's logprobs are known."""
-    return one.objective == GROUP and bool((one.row.age[one.row.trained] == 0).any())
+    has_ratio = one.objective == GROUP or bool(np.any(one.taught_weight))
+    return has_ratio and bool((one.row.age[one.row.trained] == 0).any())
 
 
 def fresh_ratios(one: WeightedRow) -> dict[CallChoice, float]:
@@ -100,6 +102,7 @@ def weighted_without(one: WeightedRow, calls: Collection[CallChoice]) -> Weighte
         rl_weight=of(one.rl_weight),
         ce_weight=of(one.ce_weight),
         kl_weight=of(one.kl_weight),
+        taught_weight=of(one.taught_weight),
         teacher=None if one.teacher is None else one.teacher[keep],
         parent=None if one.parent is None else one.parent[keep],
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,15 @@ _MARK: Final = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 
 class CannotSplit(ValueError):
     """The template gives an answer no boundary of its own; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPrompt:
+    """A prompt that an engine answers. `opening`: its last ids, with which the template begins an answer."""
+
+    text: str
+    ids: Ids
+    opening: Ids
 
 
 class ChatTemplate:
@@ -71,13 +81,49 @@ class ChatTemplate:
             raise CannotSplit("the template writes no token that ends the answer")
         return as_ids(prompt), as_ids(answer[: last + 1])
 
+    def write_prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> OpenPrompt:
+        """Return the prompt that an engine answers. `options`: the request's own for the template.
+
+        Raises `CannotSplit`.
+        """
+        given = [_plain_message(message) for message in messages]
+        text = self._render(given, tools, opens=True, options=options)
+        before = self._render(given, tools, opens=False, options=options)
+        if not text.startswith(before):
+            raise CannotSplit("the prompt that an engine answers does not begin as the conversation")
+        return OpenPrompt(text, self.encode(text), self.encode(text[len(before) :]))
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of a text, in which marks of the template are single tokens."""
+        return as_ids(self._encode(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, special tokens included."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """The texts that are single tokens of their own, as `<|im_end|>`: the longest first."""
+        found = {str(token) for token in self._tokenizer.get_added_vocab()} | set(self._tokenizer.all_special_tokens)
+        return sorted((mark for mark in found if mark.strip()), key=lambda mark: (-len(mark), mark))
+
     def _render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, *, opens: bool
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        *,
+        opens: bool,
+        options: Mapping[str, Any] | None = None,
     ) -> str:
+        own = {"tools": list(tools) if tools else None, "add_generation_prompt": opens, "tokenize": False}
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                list(messages), tools=list(tools) if tools else None, add_generation_prompt=opens, tokenize=False
-            )
+            text: str = self._tokenizer.apply_chat_template(list(messages), **{**(options or {}), **own})
         except Exception as e:  # a template of somebody's may raise anything
             why = next(iter(str(e).splitlines()), type(e).__name__)
             raise CannotSplit(f"the template refuses the conversation: {why}") from e

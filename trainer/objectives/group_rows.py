@@ -39,6 +39,7 @@ class UntrainedChoice(StrEnum):
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
     ENGINE_MISMATCH = "engine_mismatch"  # a turn that is masked, and what has no other turn
+    NO_LESSON = "no_lesson"  # steps train on hindsight or distill alone, and no turn had a lesson
     NO_CHANGE = "no_change"  # the step on its group left the parent's adapter as it was
 
 
@@ -67,6 +68,10 @@ class GroupRows:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
     pair_weight: float | None = None  # what multiplies the advantages of a pair whose judge was calibrated
     turn_credit: Mapping[TurnId, float] = field(default_factory=dict)  # what a turn adds to its trajectory's advantage
+
+    def rewards_alone(self) -> GroupRows:
+        """The group in a step that does not train on rewards: it begins the step, and gives it no rows."""
+        return GroupRows(self.group_id, self.project_id, (), self.rewards, {}, (), ())
 
     @property
     def trained(self) -> set[str]:

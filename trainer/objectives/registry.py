@@ -15,6 +15,7 @@ from typing import Final
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group import weigh_group_objective
 from trainer.objectives.imitate import weigh_demonstrations
+from trainer.objectives.lessons import weigh_lessons
 from trainer.objectives.prefer import weigh_joined_pairs
 from trainer.objectives.step_data import StepData
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
@@ -30,6 +31,8 @@ OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {
     "group": weigh_group_objective,
     "imitate": weigh_demonstrations,
     "prefer": _weigh_pairs,
+    "hindsight": weigh_lessons,
+    "distill": weigh_lessons,
 }
 
 

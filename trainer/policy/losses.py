@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from trainer.settings import TrainerSettings
 
+TEACHER_CAP: Final = 2.0  # the largest importance weight of a token whose advantage is a teacher's
 _LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: much larger values overflow float32
 
 
@@ -106,6 +108,15 @@ def gspo(tokens: SampledTokens, settings: TrainerSettings) -> TokenLoss:
     found = _clipped(ratio, ratio, tokens.advantages, settings)
     weight = _ratio(tokens.parent, tokens.behaviour).clamp(max=settings.importance_cap)
     return TokenLoss(found.loss * weight, found.ratio, found.clipped)
+
+
+def follow_teacher(tokens: SampledTokens) -> TokenLoss:
+    """The policy gradient of a teacher's advantage: −stop_gradient(min(r, 2))·A·logprob, whatever `trainer.loss` is.
+
+    The loss of a sampled token in SDPO (arXiv 2601.20802), whose A is log π_T − log π: the gradient of the reverse KL
+    to the teacher at the tokens that were sampled.
+    """
+    return _truncate(tokens, TEACHER_CAP)
 
 
 LOSSES: Mapping[str, LossFunction] = {"grpo": grpo, "cispo": cispo, "reinforce": reinforce, "gspo": gspo}

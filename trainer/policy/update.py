@@ -18,7 +18,7 @@ from trainer.batch.weights import GROUP, WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy import memory
 from trainer.policy.logprobs import token_logprobs
-from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, kl_to_teacher
+from trainer.policy.losses import LOSSES, SampledTokens, TokenLoss, follow_teacher, kl_to_teacher
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.packs.plan import UpdatePlan
@@ -190,6 +190,11 @@ def weighted_losses(
     sampled = SampledTokens(logprobs, behaviour, tokens.advantages, parent, tokens.units, tokens.unit_count)
     result = LOSSES[settings.loss](sampled, settings)
     losses = result.loss * tokens.rl_weights
+    if tokens.taught_weights is not None:
+        own, is_taught = follow_teacher(sampled), tokens.taught_weights != 0
+        losses = losses + own.loss * tokens.taught_weights
+        ratio, clipped = torch.where(is_taught, own.ratio, result.ratio), result.clipped & ~is_taught
+        result = TokenLoss(result.loss, ratio, clipped | (own.clipped & is_taught))
     if tokens.ce_weights is not None:
         losses = losses - logprobs * tokens.ce_weights
     if tokens.kl_weights is None or teacher is None:

@@ -26,7 +26,7 @@ from recorder.registry.versions import VersionView
 from recorder.store.database import Project, Store
 from trainer.batch.recorded_text import TextCheck
 from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, TrainerError
-from trainer.objectives.group_rows import GroupRows
+from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.objectives.imitate_rows import ImitateBasis
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
@@ -39,6 +39,7 @@ from trainer.step.drift.set_reader import DriftReader
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.joined_data import DataJoiner, check_conditions
+from trainer.step.fits.lesson_joiner import LessonJoiner
 from trainer.step.fits.report import FitReport
 from trainer.step.fits.source import FitSource
 from trainer.step.gpu_share import GpuShare
@@ -90,6 +91,7 @@ class AliasTrainer:
         self._context: RowContext
         self._joiner: DataJoiner
         self._runner: StepRunner
+        self._lessons: LessonJoiner
         self._drift: DriftReader
         self._trial: AdapterTrial | None = None
         self._target_note: str | None = None
@@ -165,6 +167,8 @@ class AliasTrainer:
 
     async def _prepare_steps(self) -> None:
         core, settings = self._core, self._settings
+        self._lessons = LessonJoiner(self._context, settings, self._fingerprint, core.fits_alone)
+        await self._lessons.require_ready()
         self._reader = GroupReader(self._project, settings, self._fingerprint, core.fits_alone, self._torch)
         budget = PassBudgetMemory(self._project, self._fingerprint, core, settings)
         copy_gap = notice = None
@@ -283,6 +287,7 @@ class AliasTrainer:
         parts = [part for score in scored.values() for part in score.parts]
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
         found = await self._reader.read(scored, parent, seconds, text)
+        found = found if self._settings.uses_rewards else [group.rewards_alone() for group in found]
         teaching = await exclude_untrainable(self._store, self._keeper, found, claims)
         groups = [*excluded, *found]
         unasked = {*unasked, *scores.unasked_trajectories(parts)}
@@ -297,6 +302,13 @@ class AliasTrainer:
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
         await self._join_data(attempt)
+        with seconds.phase("read"):
+            attempt.lessons = await self._lessons.join(parent.id, teaching, text)
+        if not (self._settings.uses_rewards or attempt.lessons.trajectories):
+            empty = [replace(group, code=UntrainedChoice.NO_LESSON) for group in teaching]
+            await exclude_untrainable(self._store, self._keeper, empty, claims)
+            return StepReport(None, None, "no turn has a lesson to train on", metrics, seconds=seconds.by_phase)
+        metrics |= attempt.lessons.metrics
         await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
@@ -314,9 +326,10 @@ class AliasTrainer:
             left = summary.excluded_counts([of_step.get(group.group_id, group) for group in groups])
             masked = summary.masked_counts(attempt.groups)
             trained = sum(len(group.trained) for group in attempt.groups)
+            trained = trained if self._settings.uses_rewards else len(attempt.lessons.trajectories)
             report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
             report = replace(report, note=engine_gap.explain_unchecked(int(attempt.metrics["fresh_tokens"])) or "")
-        notices = [one for one in (self._runner.notice, self._row_notice) if one is not None]
+        notices = [one for one in (self._runner.notice, self._row_notice, attempt.lessons.notice) if one]
         self._runner.notice = self._row_notice = None
         return replace(report, notice=" ".join(notices) or None)
 

@@ -168,11 +168,12 @@ class TrainerCore:
         """
 
         measured, weights = self._drift_job(drift), self._read_reference(reference)
+        average = None if self._files.average is None else self._files.average.state
 
         def compute() -> TrainedStep:
             fresh = FreshGaps()
-            with self._ranks.job(StepJob(rows, self.pass_budget, measured, weights)):
-                made = self._passes.compute(rows, stopped, seconds, fresh, measured, weights)
+            with self._ranks.job(StepJob(rows, self.pass_budget, measured, weights, average)):
+                made = self._passes.compute(rows, stopped, seconds, fresh, measured, weights, average)
             return TrainedStep(made.metrics, made.probe, changed=True, gaps=fresh.by_trajectory, mask=made.mask)
 
         return self._repeat_until_fits(compute, rows, rate)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from trainer.artifacts import probe
 from trainer.artifacts.probe import ProbeCandidates
+from trainer.batch.row_builder import Row
 from trainer.batch.turn_mask import TurnMask, has_fresh_turns, mask_turns
 from trainer.batch.weights import GROUP, WeightedRow
 from trainer.errors import EngineMismatch
@@ -28,6 +29,7 @@ from trainer.policy.base_model import load_policy
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.policy.packs.gradient_shares import gradient_shares, objective_metrics
+from trainer.policy.packs.lessons import LessonPasses, take_lessons
 from trainer.policy.packs.plan import UpdatePlan, plan_update, split_substeps
 from trainer.policy.packs.sums import FreshGaps, merge_substeps
 from trainer.ranks.group import Ranks
@@ -61,6 +63,7 @@ class StepJob:
     pass_budget: int
     drift: DriftJob | None = None
     reference: LoraState | None = None  # of the pairs among the rows; None: the base
+    average: LoraState | None = None  # the weights of the teacher `ema`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +93,16 @@ class StepPasses:
         fresh: FreshGaps,
         drift: DriftJob | None = None,
         reference: LoraState | None = None,
+        average: LoraState | None = None,
     ) -> ComputedStep:
         """Compute a step. `fresh` gets the gaps of all rows that are trained on, before the first update.
 
         `drift`: what the result is compared with afterwards, if it is. `reference`: the weights that the pairs among
-        the rows are compared with; None: the base.
+        the rows are compared with; None: the base. `average`: the weights of the teacher `ema`.
 
-        Raises `EngineMismatch` if every turn of its groups is masked, `StepFailed`, `StepInterrupted`, and what a full
-        memory raises (`trainer.policy.memory`).
+        Raises `EngineMismatch` if every turn of its groups, or of a step without any, is masked, `StepFailed`,
+        `StepInterrupted`, and what a full memory raises (`trainer.policy.memory`).
         """
-        parts = split_substeps(rows)
         mask = TurnMask()
         given = probe.probe_candidates([one.row for one in rows])
         self.policy.ranks.share_weights(self.policy.parameters)
@@ -108,6 +111,8 @@ class StepPasses:
             before = self._probe(given)
         with seconds.phase("train"):
             pairs = JoinedPairs(self.policy, self._settings, stopped, rows, reference)
+            known, learned = take_lessons(rows, self._lesson_passes(stopped, average))
+            parts = split_substeps(known)
             if self._settings.mask_ratio is not None:
                 (first, *later), mask = self._masked(parts, self._settings.mask_ratio, stopped, fresh)
             else:
@@ -125,7 +130,7 @@ class StepPasses:
         drifted = self._measure_drift(measure_within, drift, parent, stopped, seconds)
         with seconds.phase("probe"):
             after = self._probe(given)
-        metrics = merge_substeps(done) | objective_metrics(shares) | drifted
+        metrics = merge_substeps(done) | objective_metrics(shares) | learned | drifted
         if mask.compared:
             metrics["engine_mismatch"] = mask.share
         return ComputedStep(metrics, probe.choose_contexts(given, after, before, self._copy_gap), mask)
@@ -193,12 +198,34 @@ class StepPasses:
             known += [measured.get(index, one) for index, one in enumerate(part)]
         kept, mask = mask_turns(known, limit)
         left = split_substeps(kept)
-        if not any(one.objective == GROUP for one in kept):
+        if not kept or (_has_groups(known) and not _has_groups(kept)):
             self.policy.ranks.agree(EngineMismatch(explain_all_masked(len(mask.masked), limit)))
         if self.policy.ranks.is_first:  # the update of the first adds its own, and those of all ranks are added up
             for one in (one for part in left[1:] for one in part):
                 fresh.add_row(one)
         return [[replace(one, parent=None) for one in left[0]], *left[1:]], mask
+
+    def _lesson_passes(self, stopped: Callable[[], bool], average: LoraState | None = None) -> LessonPasses:
+        """The passes without gradient that teachers' advantages need, on all ranks."""
+
+        def by_parent(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+            measured = self._with_parents([WeightedRow(row, 0.0, 0.0) for row in rows], stopped)
+            return [one.parent for one in measured if one.parent is not None]
+
+        def by_base(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+            with self.policy.base_only():
+                return by_parent(rows)
+
+        def by_average(rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+            assert average is not None  # the settings have this teacher
+            own = self.policy.state()
+            self.policy.load_state(average)
+            try:
+                return by_parent(rows)
+            finally:
+                self.policy.load_state(own)
+
+        return LessonPasses(by_parent, by_base, by_average)
 
     def _with_parents(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> list[WeightedRow]:
         """Rows with their logprobs at the parent, on all ranks."""
@@ -223,6 +250,10 @@ class StepPasses:
         found = self.policy.ranks.together(compute)
         self.policy.end_pass()
         return found
+
+
+def _has_groups(rows: Sequence[WeightedRow]) -> bool:
+    return any(one.objective == GROUP for one in rows)
 
 
 def open_passes(base: Path, settings: TrainerSettings, ranks: Ranks) -> StepPasses:

@@ -66,7 +66,9 @@ class RankWorker:
         if isinstance(job, StepJob):
             assert self._passes is not None
             self._passes.policy.pass_budget = job.pass_budget
-            self._passes.compute(job.rows, lambda: False, PhaseSeconds(), FreshGaps(), job.drift, job.reference)
+            self._passes.compute(
+                job.rows, lambda: False, PhaseSeconds(), FreshGaps(), job.drift, job.reference, job.average
+            )
         else:
             self._close()
         if isinstance(job, BaseJob):

@@ -51,6 +51,7 @@ from trainer.step.drift.request import DriftRequest
 from trainer.step.engine_gap import TokenGaps
 from trainer.step.fits.job import FitJob
 from trainer.step.fits.joined_data import JoinedData
+from trainer.step.fits.lesson_joiner import StepLessons
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.state.folders import TrainerFolders, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -73,6 +74,7 @@ class RunningStep:
     seconds: PhaseSeconds
     rate: float  # the learning rate
     joined: JoinedData = field(default_factory=JoinedData)  # beside the groups
+    lessons: StepLessons = field(default_factory=StepLessons)  # turns that teachers teach
     drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
@@ -176,10 +178,12 @@ class StepRunner:
         """The groups of a step that is further from the engine than their precision explains; none if it is not."""
         assert attempt.trained is not None
         gaps, metrics = attempt.trained.gaps, attempt.metrics
+        alone = frozenset() if self.settings.uses_rewards else attempt.lessons.trajectories
         if metrics["fresh_tokens"] >= engine_gap.MIN_TOKENS:
             metrics["logprob_gap_bound"] = self.gap_bound
         by_group = {
-            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in group.trained if id_ in gaps), TokenGaps())
+            # where no rewards are trained on, the groups stand for the turns that were read for them
+            group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in (group.trained or alone) if id_ in gaps), TokenGaps())
             for group in attempt.groups
         }
         return [
@@ -250,7 +254,8 @@ class StepRunner:
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
             joined = attempt.joined
-            rows = weigh_step(StepData(attempt.groups, joined.demonstrations, joined.pairs), self.settings)
+            data = StepData(attempt.groups, joined.demonstrations, joined.pairs, attempt.lessons.rows)
+            rows = weigh_step(data, self.settings)
             trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift, joined.reference)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
@@ -312,9 +317,9 @@ class StepRunner:
 
 
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
-    """What the step's demonstrations and pairs were used for."""
+    """What the step's demonstrations, pairs, or turns with lessons were used for."""
     if attempt.fit is None:
-        return attempt.joined.uses()
+        return [*attempt.joined.uses(), *attempt.lessons.uses]
     assert attempt.trained is not None
     assert attempt.trained.fit is not None
     return attempt.fit.uses(attempt.trained.fit.best)
@@ -324,6 +329,7 @@ def _ledger_rows(attempt: RunningStep, version: VersionView) -> list[LedgerRow]:
     """The ledger rows of a step: the excluded trajectories, and an optimizer that lost its state."""
     # An excluded group's rows are written with its exclusion.
     rows = [row for group in attempt.groups if group.code is None for row in group.ledger_rows()]
+    rows += attempt.lessons.ledger_rows
     if attempt.metrics["optimizer_fresh"]:
         lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer started fresh"}
         rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))

@@ -55,7 +55,10 @@ class StepReport:
     drift.kl_parent_whole, from before that.
     With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
     ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. Of pairs
-    also objective.prefer.margin and objective.prefer.accuracy, from before the update.
+    also objective.prefer.margin and objective.prefer.accuracy, from before the update. Of hindsight and distill also
+    objective.NAME.turns (answers with a lesson), objective.NAME.excluded (answers that could not have one),
+    objective.NAME.advantage (its mean over their tokens, in nats) and objective.NAME.clipped (the share of tokens whose
+    advantage is bounded).
     """
 
     step: StepView | None

@@ -227,12 +227,17 @@ _STEP: Final = (
     ),
 )
 _MIXED: Final = "each step that made a version, with more objectives than group"
+_TAUGHT: Final = "each step with hindsight or distill that made a version"
 _OBJECTIVES: Final = (
     FigureName("objective/NAME.tokens", "tokens", _MIXED, "tokens that the objective trained"),
     FigureName("objective/NAME.loss", "none", _MIXED, "its part of the loss, its weight included"),
     FigureName("objective/NAME.gradient_share", SHARE, _MIXED, "its share of the gradient's norm, on a sample"),
     FigureName("objective/prefer.margin", "none", _MIXED, "mean margin of the step's pairs before the update"),
     FigureName("objective/prefer.accuracy", SHARE, _MIXED, "share of the pairs with a margin above 0"),
+    FigureName("objective/NAME.turns", "turns", _TAUGHT, "answers with a lesson"),
+    FigureName("objective/NAME.excluded", "turns", _TAUGHT, "answers that it could not use (docs/reasons.md)"),
+    FigureName("objective/NAME.advantage", "nats", _TAUGHT, "mean advantage of a token by its teacher"),
+    FigureName("objective/NAME.clipped", SHARE, _TAUGHT, "tokens whose advantage its clip bounds"),
 )
 _TRAIN: Final = tuple(
     FigureName(f"train/{name}", unit, when, what)

@@ -43,6 +43,11 @@ def behaviour() -> list[NDArray[np.float64]]:
     return values(2, 0.4)
 
 
+def teacher_logprobs() -> list[NDArray[np.float64]]:
+    """Their logprobs by a teacher."""
+    return values(3, 0.4)
+
+
 def rows() -> list[Row]:
     """The sequences."""
     made = []

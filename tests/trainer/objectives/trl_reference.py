@@ -1,7 +1,8 @@
 """Write what TRL computes on the toy batch: `python -m tests.trainer.objectives.trl_reference`, into trl.json.
 
 TRL is no dependency of Hone; install the version that trl.json names to run this. It calls the loss of TRL's trainer
-on given logprobs, and writes the loss and its gradient by the logprobs.
+on given logprobs, and writes the loss and its gradient by the logprobs. Of `sdpo` it calls the two functions of
+`trl.experimental.sdpo.loss_utils` by which a sampled token's loss is made (their text of commit 0ec29ae19690).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.trainer.objectives import toy_batch
 
 FILE = Path(__file__).with_name("trl.json")
 DPO_BETA = 0.5
+SDPO_CAP = 2.0  # of an importance weight
 _KEYS = ("loss_type", "importance_sampling_level", "epsilon_low", "epsilon_high", "divides_by_std")
 # What TRL's documentation says of each algorithm, in the words of its own arguments.
 RECIPES: dict[str, tuple[str, str, float, float, bool]] = {
@@ -35,9 +37,11 @@ def main() -> None:
     """Compute and write."""
     import trl
     from trl import DPOTrainer, GRPOTrainer
+    from trl.experimental.sdpo import loss_utils
 
     found = {name: _compute(GRPOTrainer, dict(zip(_KEYS, how, strict=True))) for name, how in RECIPES.items()}
     found["dpo"] = _compute_dpo(DPOTrainer)
+    found["sdpo"] = compute_sdpo(loss_utils)
     FILE.write_text(json.dumps({"trl": trl.__version__, **found}, indent=1) + "\n", "utf-8")
 
 
@@ -96,6 +100,29 @@ def _compute_dpo(trainer: Any) -> dict[str, Any]:
     (gradient,) = torch.autograd.grad(loss, logprobs)
     sizes = [sum(turns) for turns in toy_batch.TURNS]
     return {"loss": float(loss), "gradient": [row[:size].tolist() for row, size in zip(gradient, sizes, strict=True)]}
+
+
+def compute_sdpo(loss_utils: Any) -> dict[str, Any]:
+    """The sampled-token loss towards a teacher, its mean over trajectories of the mean over their tokens."""
+    given = (toy_batch.policy_logprobs(), toy_batch.behaviour(), toy_batch.teacher_logprobs())
+    logprobs, old, teacher = (_padded(one) for one in given)
+    mask = _padded([np.ones(sum(turns)) for turns in toy_batch.TURNS])
+    logprobs.requires_grad_()
+    ids = torch.zeros_like(mask).long()
+    losses = loss_utils.compute_sampled_token_self_distillation_loss(
+        _two_tokens(logprobs), _two_tokens(teacher), ids, distillation_alpha=1.0
+    )
+    losses = loss_utils.apply_importance_sampling_clipping(losses, logprobs, old, SDPO_CAP)
+    loss = ((losses * mask).sum(-1) / mask.sum(-1)).mean()
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    sizes = [sum(turns) for turns in toy_batch.TURNS]
+    return {"loss": float(loss), "gradient": [row[:size].tolist() for row, size in zip(gradient, sizes, strict=True)]}
+
+
+def _two_tokens(logprobs: torch.Tensor) -> torch.Tensor:
+    """Logits of a vocabulary of two, whose first token has these logprobs; padding gets a half."""
+    padded = torch.where(logprobs == 0, -0.7, logprobs)
+    return torch.stack([padded, torch.log1p(-padded.exp())], dim=-1)
 
 
 class _Model:

@@ -6,13 +6,16 @@ A start of a process costs several CPU seconds, so `make test` starts one group 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from tests.trainer.building import random_ids
 from tests.trainer.families import save_family
 from tests.trainer.ranks.faulty_worker import FAULT
 from tests.trainer.ranks.groups import (
@@ -28,10 +31,13 @@ from tests.trainer.ranks.groups import (
     with_bad_row,
 )
 from tests.trainer.training_child import BASE, train_on
+from trainer.batch.row_builder import Row
+from trainer.batch.weights import Lesson, WeightedRow
 from trainer.errors import StepFailed, StepInterrupted
 from trainer.quantization.layers import is_quantized
 from trainer.ranks.base_shares import is_shared
 from trainer.ranks.group import Ranks
+from trainer.settings import HindsightSettings, ObjectiveSettings
 from trainer.step.core import TrainerCore
 from trainer.step.drift.request import DriftRequest
 from trainer.step.state.folders import TrainerFolders
@@ -128,6 +134,49 @@ def test_all_ranks_mask_the_same_turns(
         found = two_steps(core)
     assert 0 < found.metrics[0]["engine_mismatch"] < 1
     assert_equal(found, expected(tiny_base, mask_ratio=1.2))
+
+
+@SHARED
+def test_all_ranks_give_the_same_advantages_by_each_teacher(
+    ranks: Ranks, tiny_base: Path, tmp_path: Path, shard_base: bool
+) -> None:
+    """Passes without gradient by the parent, the base and the average of versions, in which some rank has nothing."""
+    changes = {
+        "objectives": [ObjectiveSettings(name="hindsight")],
+        "hindsight": HindsightSettings(teacher="ema"),
+        "mask_ratio": 100.0,
+    }
+    found = []
+    for number, (one, shares) in enumerate(((ONE_RANK, False), (ranks, shard_base))):
+        with opened(tiny_base, tmp_path / str(number), one, shard_base=shares, **changes) as core:
+            found.append(two_steps(core, taught_rows))
+    assert found[0].metrics[1]["objective.hindsight.clipped"] > 0
+    # an advantage is a difference of two logprobs, whose rounding it keeps
+    assert_equal(found[1], found[0], bound=1e-5)
+
+
+def taught_rows(step: int) -> list[WeightedRow]:
+    """The rows with a lesson each, by one teacher after the other."""
+    teachers: tuple[Literal["parent", "base", "ema"], ...] = ("parent", "base", "ema")
+    made = []
+    for number, one in enumerate(uneven_rows(step)):
+        row = one.row
+        hint = np.array(random_ids(7, 900 + number), np.int32)
+        asked = Row(
+            row.trajectory_id,
+            np.concatenate([hint, row.token_ids]),
+            np.concatenate([np.zeros(7, np.bool_), row.trained]),
+            np.full(len(row) + 7, np.nan, np.float32),
+            np.concatenate([np.full(7, np.nan, np.float32), row.temperature]),
+            np.full(len(row) + 7, -1, np.int32),
+            row.calls,
+        )
+        lesson = Lesson(teachers[number % 3], 0.5, (asked,))
+        weight = abs(float(np.asarray(one.rl_weight)))
+        made.append(
+            replace(one, advantage=0.0, rl_weight=0.0, taught_weight=weight, lesson=lesson, objective="hindsight")
+        )
+    return made
 
 
 def held_numbers(core: TrainerCore) -> int:

@@ -23,6 +23,7 @@ from trainer.policy.packs.plan import plan_update
 from trainer.settings import TrainerSettings
 
 MOST_TOKENS: Final = 2048
+_WEIGHTS: Final = ("rl_weight", "ce_weight", "kl_weight", "taught_weight")
 
 
 def by_objective(rows: Sequence[WeightedRow]) -> dict[str, list[WeightedRow]]:
@@ -96,8 +97,7 @@ def _norm(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings
 
 
 def _scaled(one: WeightedRow, by: float) -> WeightedRow:
-    weights = {name: np.multiply(getattr(one, name), by) for name in ("rl_weight", "ce_weight", "kl_weight")}
-    return replace(one, **weights)
+    return replace(one, **{name: np.multiply(getattr(one, name), by) for name in _WEIGHTS})
 
 
 def _tokens(rows: Sequence[WeightedRow]) -> int:

@@ -35,6 +35,7 @@ class PackTokens:
     units: Tensor  # int64: the row or turn of each token, from 0
     unit_count: int
     fresh: Tensor  # bool: sampled by the version that is being trained
+    taught_weights: Tensor | None = None  # None: all are 0
     unsampled: Tensor | None = None  # bool: no engine's logprob is known or needed; None: of no token
 
     def __len__(self) -> int:
@@ -83,6 +84,7 @@ def gather_tokens(
         units=ints([units]),
         unit_count=int(units[-1]) + 1,
         fresh=torch.from_numpy(np.concatenate([row.age[at] == 0 for row, at in pairs])).to(device),
+        taught_weights=weights([weighted.taught_weight for weighted in own]),
         unsampled=unsampled if bool(unsampled.any()) else None,
     )
 

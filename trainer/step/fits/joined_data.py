@@ -14,7 +14,7 @@ from trainer.objectives import imitate
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
 from trainer.objectives.prefer import PreferencePair
 from trainer.preferences.conditions import parse_side_conditions
-from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
+from trainer.settings import ObjectiveSettings, TrainerSettings
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
 from trainer.step.fits.job import ReferenceAdapter
@@ -43,8 +43,8 @@ class DataJoiner:
     def __init__(self, context: RowContext, settings: TrainerSettings) -> None:
         self._context = context
         self._settings = settings
-        self._imitate = _objective(settings, "imitate")
-        self._prefer = _objective(settings, "prefer")
+        self._imitate = settings.find_objective("imitate")
+        self._prefer = settings.find_objective("prefer")
 
     @property
     def is_needed(self) -> bool:
@@ -96,7 +96,3 @@ def check_conditions(settings: TrainerSettings) -> None:
             parse_side_conditions(one.conditions)
         else:
             parse_conditions(one.conditions)
-
-
-def _objective(settings: TrainerSettings, name: ObjectiveName) -> ObjectiveSettings | None:
-    return next((one for one in settings.objectives if one.name == name), None)

@@ -24,6 +24,7 @@ from trainer.policy.startup_check import random_state
 from trainer.settings import TrainerSettings
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import StartVersion, WrittenStep
+from trainer.step.state.weight_average import WeightAverage
 
 
 @contextmanager
@@ -54,6 +55,7 @@ class VersionFiles:
         self._settings = settings
         self._folders = folders
         self._layout = layout
+        self.average: WeightAverage | None = WeightAverage() if settings.uses_average else None
         self._require_servable()
 
     def load(self, start: StartVersion) -> bool:
@@ -61,14 +63,18 @@ class VersionFiles:
 
         Raises `AdapterInvalid` or `CheckpointInvalid` if the files are damaged, or of another shape or scale.
         """
+        known, average = True, None
         if start.path is None:
             self._policy.load_state(None)
-            return True
-        self._policy.load_state(self.read_state(start.path, start.manifest_sha256))
-        folder = self._folders.checkpoints / start.path.name
-        known = folder.exists()
-        if known:
-            checkpoint.load_checkpoint(folder, self._optimizer)
+        else:
+            self._policy.load_state(self.read_state(start.path, start.manifest_sha256))
+            folder = self._folders.checkpoints / start.path.name
+            known = folder.exists()
+            average = checkpoint.load_checkpoint(folder, self._optimizer) if known else None
+        if self.average is not None:
+            if average is not None:
+                self._policy.require_shapes(average)
+            self.average.begin(self._policy.state() if average is None else average)
         return known
 
     def read_state(self, path: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
@@ -83,10 +89,16 @@ class VersionFiles:
 
     def write(self, origin: AdapterOrigin, contexts: Mapping[str, object]) -> WrittenStep:
         """Write the weights and the optimizer state in memory. Raises `AdapterInvalid`, `VersionNotWritten`."""
-        published = self._publish(origin, self._policy.state(), contexts)
+        state = self._policy.state()
+        published = self._publish(origin, state, contexts)
+        if self.average is not None:
+            self.average.follow(state)
+        average = None if self.average is None else self.average.state
         try:
             with disk_errors(self._folders, origin):
-                saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
+                saved = checkpoint.save_checkpoint(
+                    self._folders.checkpoints, published.engine_name, self._optimizer, average
+                )
         except BaseException:  # a version without its optimizer state is not published
             durable_folders.remove_folder(published.path)
             raise
