@@ -15,6 +15,7 @@ from typing import Final
 from trainer.batch.weights import WeightedRow
 from trainer.objectives.group import weigh_group_objective
 from trainer.objectives.imitate import weigh_demonstrations
+from trainer.objectives.rehearsal import weigh_rehearsal
 from trainer.objectives.step_data import StepData
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
 
@@ -24,5 +25,6 @@ OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {"group": weigh_group_objecti
 
 
 def weigh_step(data: StepData, settings: TrainerSettings) -> list[WeightedRow]:
-    """Return the rows of a whole step, objective by objective, in the order of the settings."""
-    return [row for one in settings.objectives for row in OBJECTIVES[one.name](data, one, settings)]
+    """Return the rows of a whole step, objective by objective, in the order of the settings; rehearsal is last."""
+    rows = [row for one in settings.objectives for row in OBJECTIVES[one.name](data, one, settings)]
+    return [*rows, *weigh_rehearsal(data, settings)]

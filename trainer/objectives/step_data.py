@@ -11,7 +11,8 @@ from trainer.objectives.imitate_rows import Demonstration
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """The scored groups of a step, and the demonstrations that join it."""
+    """The scored groups of a step, the demonstrations that join it, and the earlier trajectories that it repeats."""
 
     groups: Sequence[GroupRows] = ()
     demonstrations: Sequence[Demonstration] = ()
+    rehearsal: Sequence[Demonstration] = ()

@@ -29,6 +29,7 @@ from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, T
 from trainer.objectives.group_rows import GroupRows
 from trainer.objectives.imitate import NAME as IMITATE
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
+from trainer.objectives.rehearsal import count_own, rehearsal_size
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.ranks.group import ONE_RANK
@@ -40,6 +41,7 @@ from trainer.step.drift.set_reader import DriftReader
 from trainer.step.engine_gap import gap_bound, quantized_precision, text_gap
 from trainer.step.fits.context import RowContext
 from trainer.step.fits.demonstration_reader import ImitationReader, imitation_metrics, parse_conditions
+from trainer.step.fits.rehearsal_reader import RehearsalReader
 from trainer.step.fits.report import FitReport
 from trainer.step.fits.source import FitSource
 from trainer.step.gpu_share import GpuShare
@@ -296,6 +298,7 @@ class AliasTrainer:
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = RunningStep(parent, teaching, used, metrics, seconds, learning_rate(self._settings, steps_done))
         attempt.demonstrations = await self._join_demonstrations(attempt)
+        attempt.rehearsal = await self._join_rehearsal(attempt)
         await self._load_drift(attempt)
         try:
             made = await self._runner.run(attempt, campaign_id)
@@ -325,12 +328,23 @@ class AliasTrainer:
         if own is None:
             return ()
         with attempt.seconds.phase("read"):
-            most = sum(len(group.trained) for group in attempt.groups)
+            most = count_own(attempt.groups)
             read = await ImitationReader(self._context).from_traffic(
                 own.conditions, await self._imitate_basis(), epochs=own.epochs, parent_id=attempt.parent.id, limit=most
             )
         attempt.metrics |= imitation_metrics(read)
         return read.found
+
+    async def _join_rehearsal(self, attempt: RunningStep) -> Sequence[Demonstration]:
+        """The earlier trajectories that a step on groups repeats."""
+        number = rehearsal_size(count_own(attempt.groups), self._settings.rehearsal)
+        if number == 0:
+            return ()
+        with attempt.seconds.phase("read"):
+            reader = RehearsalReader(self._context, self._settings.seed)
+            found = await reader.read(attempt.parent.id, number, await self._imitate_basis())
+        attempt.metrics["rehearsal"] = float(len(found))
+        return found
 
     async def _load_drift(self, attempt: RunningStep) -> None:
         """Read what the step's result is compared with."""

@@ -45,6 +45,7 @@ from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.objectives.imitate import NAME as IMITATE
 from trainer.objectives.imitate_rows import Demonstration
 from trainer.objectives.registry import weigh_step
+from trainer.objectives.rehearsal import NAME as REHEARSAL
 from trainer.objectives.step_data import StepData
 from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
@@ -74,6 +75,7 @@ class RunningStep:
     seconds: PhaseSeconds
     rate: float  # the learning rate
     demonstrations: Sequence[Demonstration] = ()  # that join the step
+    rehearsal: Sequence[Demonstration] = ()  # earlier trajectories that the step repeats
     drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
@@ -250,7 +252,7 @@ class StepRunner:
             rows = attempt.fit.trained_rows
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
-            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations), self.settings)
+            rows = weigh_step(StepData(attempt.groups, attempt.demonstrations, attempt.rehearsal), self.settings)
             trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
@@ -314,7 +316,8 @@ class StepRunner:
 def _uses(attempt: RunningStep) -> list[ObjectiveUse]:
     """What the step's demonstrations or pairs were used for."""
     if attempt.fit is None:
-        return [ObjectiveUse(IMITATE, one.kind, one.source_id) for one in attempt.demonstrations]
+        used = ((IMITATE, attempt.demonstrations), (REHEARSAL, attempt.rehearsal))
+        return [ObjectiveUse(name, one.kind, one.source_id) for name, some in used for one in some]
     assert attempt.trained is not None
     assert attempt.trained.fit is not None
     return attempt.fit.uses(attempt.trained.fit.best)

@@ -53,7 +53,8 @@ class StepReport:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
     With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),
-    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share.
+    and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. With
+    `trainer.rehearsal` also rehearsal (the earlier trajectories that the step repeated) and these of it.
     """
 
     step: StepView | None

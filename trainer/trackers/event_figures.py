@@ -241,6 +241,7 @@ _TRAIN: Final = tuple(
         ("groups_trained", "groups", _EACH, "groups trained on"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
+        ("rehearsal", "trajectories", _MADE, "earlier ones that the step repeated, with trainer.rehearsal"),
         ("rendered_tokens", "tokens", _MADE, "imitated tokens that are not recorded ids, if it imitates"),
         ("loss", "none", _MADE, "the loss"),
         ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: their numerical difference"),

@@ -72,6 +72,7 @@ class LongRunRecord(BaseModel):
     every: int
     held_out: int
     phases: list[Phase]
+    rehearsal: float = 0.0
     opened: bool = False
     minutes: list[float] = []
     points: list[Point] = []
@@ -94,13 +95,13 @@ def open_record(folder: Path, wanted: LongRunRecord) -> LongRunRecord:
     """Return the record in a data folder, or `wanted` if there is none.
 
     Raises:
-        OtherRun: the folder's run has another seed, other phases or other measurements.
+        OtherRun: the folder's run has another seed, other phases, other measurements or another rehearsal.
     """
     path = folder / FILE
     if not path.exists():
         return wanted
     found = read_record(path)
-    for name in ("seed", "every", "held_out", "phases"):
+    for name in ("seed", "every", "held_out", "phases", "rehearsal"):
         if (was := getattr(found, name)) != (now := getattr(wanted, name)):
             raise OtherRun(f"{path} is of a run with {name} {was}, not {now}: give another folder with --out")
     return found

@@ -35,6 +35,7 @@ from examples.running.campaign import FINISHED, CampaignFailed
 from examples.running.command import ExampleRun, interrupted, settings
 from examples.running.judges import judging
 from examples.running.programs import ROOT, hone_program, hone_up
+from proxy.errors import ConfigError
 from proxy.settings.loader import load_settings
 from recorder.settings import RecorderSettings
 
@@ -205,9 +206,15 @@ def main() -> int:
     data = given.out.resolve()
     try:
         phases = list(plan_phases(given.steps, given.every))
-        wanted = LongRunRecord(seed=given.seed, every=given.every, held_out=given.held_out, phases=phases)
+        wanted = LongRunRecord(
+            seed=given.seed,
+            every=given.every,
+            held_out=given.held_out,
+            phases=phases,
+            rehearsal=load_settings(CONFIG, {}).settings.trainer.rehearsal,
+        )
         run(data, wanted, given.minutes)
-    except (CampaignFailed, OtherRun, RuntimeError, ValueError) as error:
+    except (CampaignFailed, ConfigError, OtherRun, RuntimeError, ValueError) as error:
         print(f"long run: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -139,7 +139,8 @@ def page_part(runs: Mapping[str, LongRunRecord]) -> str:
 def _run_part(name: str, record: LongRunRecord) -> str:
     alarms = "; ".join(f"`{one.rule}` after step {one.step} ({one.words})" for one in record.alarms)
     told = [
-        f"**Run `{name}`**: seed {record.seed}, {sum(record.minutes):.0f} minutes in {len(record.minutes)} parts.",
+        f"**Run `{name}`**: seed {record.seed}, rehearsal {record.rehearsal:g}, {sum(record.minutes):.0f} minutes in "
+        f"{len(record.minutes)} parts.",
         *verdict_lines(record)[-1:],
         f"Alarms: {alarms}." if alarms else "No alarm.",
     ]

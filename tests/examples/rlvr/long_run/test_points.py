@@ -42,7 +42,7 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_file_before(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seed": 8}, {"every": 25}, {"held_out": 20}, {"phases": plan_phases(800)}],
+    [{"seed": 8}, {"every": 25}, {"held_out": 20}, {"phases": plan_phases(800)}, {"rehearsal": 0.2}],
     ids=lambda one: next(iter(one)),
 )
 def test_another_run_s_folder_is_refused_by_name(tmp_path: Path, changes: dict[str, object]) -> None:
