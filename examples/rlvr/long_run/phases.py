@@ -80,9 +80,9 @@ def write_prompts(folder: Path, seed: int, learn: int = LEARN, held_out: int = H
         folder / "held-out.jsonl",
         [form.prompt() for name in FORMS for form in drawn[name][held_out + learn :]],
     )
-    _write(found.held_out, [form for name in FORMS for form in drawn[name][:held_out]])
+    _write(found.held_out, [form for name in FORMS for form in drawn[name][:held_out]], first=1)
     for name, path in found.learn.items():
-        _write(path, drawn[name][held_out : held_out + learn])
+        _write(path, drawn[name][held_out : held_out + learn], first=len(FORMS) * held_out + 1)
     return found
 
 
@@ -97,6 +97,7 @@ def draw_prompts(seed: int, each: int) -> dict[str, list[Form]]:
     return drawn
 
 
-def _write(path: Path, some: Iterable[Form]) -> None:
-    lines = [json.dumps(task(number, form)) + "\n" for number, form in enumerate(some, start=1)]
+def _write(path: Path, some: Iterable[Form], first: int) -> None:
+    """Write prompts whose numbers begin with `first`: no two parts of a campaign may share a number."""
+    lines = [json.dumps(task(number, form)) + "\n" for number, form in enumerate(some, start=first)]
     path.write_text("".join(lines), encoding="utf-8")

@@ -31,7 +31,7 @@ from examples.rlvr.long_run.points import LongRunRecord, OtherRun, open_record, 
 from examples.rlvr.long_run.reading import PhaseNews, read_phase
 from examples.rlvr.long_run.summary import tell_end, tell_point
 from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
-from examples.running.campaign import FINISHED, CampaignFailed
+from examples.running.campaign import CampaignFailed
 from examples.running.command import ExampleRun, interrupted, settings
 from examples.running.judges import judging
 from examples.running.programs import ROOT, hone_program, hone_up
@@ -113,8 +113,10 @@ class LongRun:
             return True
         if self._is_late:
             return False
-        why = "a health rule or a check paused it" if train.returncode != FINISHED else "it is not finished"
-        raise CampaignFailed(f"phase {phase.name}: hone train ended with status {train.returncode} ({why}): see {log}")
+        last = "\n".join(log.read_text("utf-8", "replace").splitlines()[-5:])
+        raise CampaignFailed(
+            f"phase {phase.name}: hone train ended with status {train.returncode}. The end of {log}:\n{last}"
+        )
 
     def _look(self, phase: Phase) -> PhaseNews:
         """Write what the phase's campaign has measured since the last look."""

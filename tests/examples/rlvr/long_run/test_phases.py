@@ -44,6 +44,15 @@ def test_no_prompt_is_in_two_lists_or_was_used_to_make_the_model(tmp_path: Path)
     assert {form: held_out.count(form) for form in FORMS} == dict.fromkeys(FORMS, COUNTS[1])
 
 
+def test_no_prompt_of_a_campaign_has_the_id_of_another(tmp_path: Path) -> None:
+    prompts = write_prompts(tmp_path, 7, *COUNTS)
+    for path in prompts.learn.values():
+        ids = [
+            json.loads(line)["task_id"] for file in (path, prompts.held_out) for line in file.read_text().splitlines()
+        ]
+        assert len(set(ids)) == len(ids)
+
+
 def test_a_seed_gives_the_same_prompts_again_and_another_one_others(tmp_path: Path) -> None:
     first, again, other = (
         write_prompts(tmp_path / name, seed, *COUNTS) for name, seed in (("a", 7), ("b", 7), ("c", 8))
