@@ -18,7 +18,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr long-run smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SE
 
 rlvr: setup ## short texts, each judged by 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
 	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
+
+long-run: setup ## 400 steps of examples/rlvr over three forms in turn, each measured on the way; MINUTES=100, and the same command goes on; SEED=7
+	$(BIN)/python -m examples.rlvr.long_run.run --minutes $(or $(MINUTES),100) --seed $(or $(SEED),7) $(if $(OUT),--out $(OUT))
 
 smollm: setup ## a real pretrained model learns to follow instructions that code checks: examples/smollm; SEED=7, SHORT=1
 	$(BIN)/python -m examples.smollm.train --seed $(or $(SEED),7) $(if $(SHORT),--short)

@@ -226,6 +226,9 @@ class TrainerSettings(BaseModel):
 
     objectives: list[ObjectiveSettings] = Field([ObjectiveSettings(name="group")], max_length=8)
     """The learning signals of a step, each with its weight (docs/fine-tuning.md)."""
+    rehearsal: float = Field(0.0, ge=0, le=0.5)
+    """Share of a step's trajectories that are earlier ones, imitated once more: of random groups that the version was
+    trained on, the best of each. Against forgetting what other tasks taught (docs/drift.md). 0: none is repeated."""
     sft: SftSettings = SftSettings()
     """Training on demonstrations alone."""
     dpo: DpoSettings = DpoSettings()

@@ -19,10 +19,19 @@ NAME = "imitate"
 
 
 def weigh_demonstrations(data: StepData, own: ObjectiveSettings, settings: TrainerSettings) -> list[WeightedRow]:
-    """Weigh the demonstrations that join a step, by `trainer.normaliser`, each optimizer step by itself."""
-    ordered, number = sorted(data.demonstrations, key=lambda one: one.source_id), settings.substeps
+    """Weigh the demonstrations that join a step."""
+    return weigh_imitated(data.demonstrations, own.weight, NAME, settings)
+
+
+def weigh_imitated(
+    demonstrations: Sequence[Demonstration], weight: float, objective: str, settings: TrainerSettings
+) -> list[WeightedRow]:
+    """Weigh what an objective imitates beside groups, by `trainer.normaliser`, each optimizer step by itself."""
+    ordered, number = sorted(demonstrations, key=lambda one: one.source_id), settings.substeps
     return [
-        row for substep in range(number) for row in _weighed(ordered[substep::number], substep, own.weight, settings)
+        row
+        for substep in range(number)
+        for row in _weighed(ordered[substep::number], substep, weight, objective, settings)
     ]
 
 
@@ -33,14 +42,14 @@ def weigh_batch(batch: Sequence[Demonstration]) -> list[WeightedRow]:
 
 
 def _weighed(
-    demonstrations: Sequence[Demonstration], substep: int, weight: float, settings: TrainerSettings
+    demonstrations: Sequence[Demonstration], substep: int, weight: float, objective: str, settings: TrainerSettings
 ) -> list[WeightedRow]:
     tokens: Counter[str] = Counter()
     for one in demonstrations:
         tokens[one.source_id] += one.trained_tokens
     weights = token_weights(tokens, {}, settings)
     return [
-        WeightedRow(row, 0.0, 0.0, substep, ce_weight=weight * weights[one.source_id], objective=NAME)
+        WeightedRow(row, 0.0, 0.0, substep, ce_weight=weight * weights[one.source_id], objective=objective)
         for one in demonstrations
         for row in one.rows
     ]

@@ -17,6 +17,7 @@ from trainer.objectives.group import weigh_group_objective
 from trainer.objectives.imitate import weigh_demonstrations
 from trainer.objectives.lessons import weigh_lessons
 from trainer.objectives.prefer import weigh_joined_pairs
+from trainer.objectives.rehearsal import weigh_rehearsal
 from trainer.objectives.step_data import StepData
 from trainer.settings import ObjectiveName, ObjectiveSettings, TrainerSettings
 
@@ -37,5 +38,6 @@ OBJECTIVES: Final[Mapping[ObjectiveName, Weigh]] = {
 
 
 def weigh_step(data: StepData, settings: TrainerSettings) -> list[WeightedRow]:
-    """Return the rows of a whole step, objective by objective, in the order of the settings."""
-    return [row for one in settings.objectives for row in OBJECTIVES[one.name](data, one, settings)]
+    """Return the rows of a whole step, objective by objective, in the order of the settings; rehearsal is last."""
+    rows = [row for one in settings.objectives for row in OBJECTIVES[one.name](data, one, settings)]
+    return [*rows, *weigh_rehearsal(data, settings)]

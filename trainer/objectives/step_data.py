@@ -13,9 +13,11 @@ from trainer.objectives.prefer import PreferencePair
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """The scored groups of a step, the demonstrations and pairs that join it, and by objective the rows with lessons."""
+    """The scored groups of a step, the demonstrations and pairs that join it, the earlier trajectories that it repeats,
+    and by objective the rows with lessons."""
 
     groups: Sequence[GroupRows] = ()
     demonstrations: Sequence[Demonstration] = ()
     pairs: Sequence[PreferencePair] = ()
+    rehearsal: Sequence[Demonstration] = ()
     lessons: Mapping[str, Sequence[LessonRow]] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from trainer.batch.recorded_text import TextCheck
 from trainer.errors import AliasBusy, RowTooLong, StepFailed, StepInterrupted, TrainerError
 from trainer.objectives.group_rows import GroupRows, UntrainedChoice
 from trainer.objectives.imitate_rows import ImitateBasis
+from trainer.objectives.rehearsal import count_own
 from trainer.policy.base_model import dtype_name, explain_target, load_decoder, read_config, resolve_base
 from trainer.policy.optim import learning_rate
 from trainer.ranks.group import ONE_RANK
@@ -338,7 +339,7 @@ class AliasTrainer:
         if not self._joiner.is_needed:
             return
         with attempt.seconds.phase("read"):
-            most = sum(len(group.trained) for group in attempt.groups)
+            most = count_own(attempt.groups)
             attempt.joined = await self._joiner.read(await self._imitate_basis(), attempt.parent.id, most)
         attempt.metrics |= attempt.joined.metrics
 

@@ -254,7 +254,7 @@ class StepRunner:
             trained = self.core.fit(attempt.fit, attempt.rate, self.stopped, seconds, attempt.drift)
         else:
             joined = attempt.joined
-            data = StepData(attempt.groups, joined.demonstrations, joined.pairs, attempt.lessons.rows)
+            data = StepData(attempt.groups, joined.demonstrations, joined.pairs, joined.rehearsal, attempt.lessons.rows)
             rows = weigh_step(data, self.settings)
             trained = self.core.step(rows, attempt.rate, self.stopped, seconds, attempt.drift, joined.reference)
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}

@@ -54,7 +54,8 @@ class StepReport:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
     With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
-    ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. Of pairs
+    ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. With
+    `trainer.rehearsal` also rehearsal (the earlier trajectories that the step repeated) and these of it. Of pairs
     also objective.prefer.margin and objective.prefer.accuracy, from before the update. Of hindsight and distill also
     objective.NAME.turns (answers with a lesson), objective.NAME.excluded (answers that could not have one),
     objective.NAME.advantage (its mean over their tokens, in nats) and objective.NAME.clipped (the share of tokens whose

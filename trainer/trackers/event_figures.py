@@ -250,6 +250,7 @@ _TRAIN: Final = tuple(
         ("credited_turns", "turns", _EACH, "turns whose own value changed their advantage, with trainer.turn_weight"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
         ("pairs", "pairs", _MADE, "those that the step was trained on, with the objective prefer"),
+        ("rehearsal", "trajectories", _MADE, "earlier ones that the step repeated, with trainer.rehearsal"),
         ("rendered_tokens", "tokens", _MADE, "tokens of demonstrations and pairs that are not recorded ids, if any"),
         ("loss", "none", _MADE, "the loss"),
         ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: their numerical difference"),

@@ -1,7 +1,8 @@
-"""Data that join a step on groups, by `trainer.objectives`: demonstrations to imitate, and pairs to prefer.
+"""Data that join a step on groups: demonstrations to imitate and pairs to prefer, by `trainer.objectives`, and earlier
+trajectories that are repeated, by `trainer.rehearsal`.
 
 Owns: how many join, and what they used. Refuses: reading them (`trainer.step.fits.demonstration_reader`,
-`trainer.step.fits.pair_reader`), and weights (`trainer.objectives`).
+`trainer.step.fits.pair_reader`, `trainer.step.fits.rehearsal_reader`), and weights (`trainer.objectives`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recorder.queue.training.uses import ObjectiveUse
-from trainer.objectives import imitate
+from trainer.objectives import imitate, rehearsal
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis
 from trainer.objectives.prefer import PreferencePair
 from trainer.preferences.conditions import parse_side_conditions
@@ -20,6 +21,7 @@ from trainer.step.fits.demonstration_reader import ImitationReader, imitation_me
 from trainer.step.fits.job import ReferenceAdapter
 from trainer.step.fits.objectives import pair_uses
 from trainer.step.fits.pair_reader import PairReader, ReadPairs, find_reference
+from trainer.step.fits.rehearsal_reader import RehearsalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,15 @@ class JoinedData:
 
     demonstrations: Sequence[Demonstration] = ()
     pairs: Sequence[PreferencePair] = ()
+    rehearsal: Sequence[Demonstration] = ()
     reference: ReferenceAdapter | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def uses(self) -> list[ObjectiveUse]:
         """What the step used of each objective."""
-        imitated = [ObjectiveUse(imitate.NAME, one.kind, one.source_id) for one in self.demonstrations]
-        return [*imitated, *pair_uses(self.pairs)]
+        imitated = ((imitate.NAME, self.demonstrations), (rehearsal.NAME, self.rehearsal))
+        uses = [ObjectiveUse(name, one.kind, one.source_id) for name, some in imitated for one in some]
+        return [*uses, *pair_uses(self.pairs)]
 
 
 class DataJoiner:
@@ -48,8 +52,8 @@ class DataJoiner:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the settings have an objective beside `group`."""
-        return self._imitate is not None or self._prefer is not None
+        """Whether the settings let anything join."""
+        return self._imitate is not None or self._prefer is not None or self._settings.rehearsal > 0
 
     async def check(self) -> None:
         """Raise `TrainerError` for a reference that cannot be used."""
@@ -64,19 +68,25 @@ class DataJoiner:
         """
         metrics: dict[str, float] = {}
         demonstrations: Sequence[Demonstration] = ()
+        pairs: Sequence[PreferencePair] = ()
+        reference = None
         if (own := self._imitate) is not None:
             read = await ImitationReader(self._context).from_traffic(
                 own.conditions, basis, epochs=own.epochs, parent_id=parent_id, limit=most
             )
             demonstrations = read.found
             metrics |= imitation_metrics(read)
-        if (own := self._prefer) is None:
-            return JoinedData(demonstrations, metrics=metrics)
-        reference = await find_reference(self._context, self._settings.dpo)
-        pairs = await self._read_pairs(own, basis, parent_id, max(1, most // 2))
-        metrics["pairs"] = float(len(pairs.found))
-        metrics["rendered_tokens"] = metrics.get("rendered_tokens", 0.0) + pairs.rendered_tokens
-        return JoinedData(demonstrations, pairs.found, reference, metrics)
+        if (own := self._prefer) is not None:
+            reference = await find_reference(self._context, self._settings.dpo)
+            found = await self._read_pairs(own, basis, parent_id, max(1, most // 2))
+            pairs = found.found
+            metrics["pairs"] = float(len(pairs))
+            metrics["rendered_tokens"] = metrics.get("rendered_tokens", 0.0) + found.rendered_tokens
+        repeated: Sequence[Demonstration] = ()
+        if number := rehearsal.rehearsal_size(most, self._settings.rehearsal):
+            repeated = await RehearsalReader(self._context, self._settings.seed).read(parent_id, number, basis)
+            metrics["rehearsal"] = float(len(repeated))
+        return JoinedData(demonstrations, pairs, repeated, reference, metrics)
 
     async def _read_pairs(self, own: ObjectiveSettings, basis: ImitateBasis, parent_id: str, limit: int) -> ReadPairs:
         return await PairReader(self._context).from_record(

@@ -48,6 +48,8 @@ def find_unsupported(settings: TrainerSettings, share: str = "split") -> str | N
         return (
             f'trainer.objectives has more than "group", which was never tried with the Tinker API: remove it, {_LOCAL}'
         )
+    if settings.rehearsal > 0:
+        return f"trainer.rehearsal imitates, which was never tried with the Tinker API: set it to 0, {_LOCAL}"
     if settings.target not in _TARGETS:
         return (
             f"trainer.target {settings.target!r} is more than the Tinker API can express, which has switches for "
