@@ -63,6 +63,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
         "drift_set": "It is in its alias's drift set (`trainer.drift_trajectories`), on which versions are compared.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not trained on.",
+        "follow_up_share": "Follow-ups of one key fill their share of a step (`trainer.follow_up_share`); it waits.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",
         "duplicate": "The same row stands earlier in the file.",
         "no_answer": "It has no answer to train on.",

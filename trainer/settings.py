@@ -220,6 +220,10 @@ class TrainerSettings(BaseModel):
     """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
     with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
     functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
+    follow_up_share: float = Field(1.0, gt=0, le=1)
+    """`hone learn`: the largest share of a step's trajectories whose reward comes from what users wrote next (kind
+    `follow_up`) and that one API key made. Groups beyond it wait for a later step. Traffic without keys is not limited.
+    1: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 

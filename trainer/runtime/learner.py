@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,7 +25,8 @@ from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
-from recorder.queue.training import baselines
+from recorder.queue.training import baselines, follow_up_share
+from recorder.queue.training.follow_up_share import StepChoice
 from recorder.registry import aliases, live_findings
 from recorder.registry.aliases import AliasView
 from recorder.registry.live_findings import DRIFT, FALL, LiveFinding
@@ -181,6 +182,7 @@ class Learner:
         self._schedule = schedule
         self._last_status = ""
         self._steps = 0
+        self._passed_over: set[str] = set()
 
     async def run(self) -> CampaignView:
         """Learn until cancelled, or until a campaign runs on the alias: return it, and the caller releases the alias.
@@ -216,15 +218,30 @@ class Learner:
         """The groups of a step, or none if no step is due."""
         if not stage.is_step_due:
             return []
+        lacking = await baselines.list_lacking_recipes(self._store, self._alias.id)
+        choice = await self._choose(lacking)
+        if choice is not None and set(choice.taken) <= self._passed_over:
+            return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
-            lacking=await baselines.list_lacking_recipes(self._store, self._alias.id),
+            lacking=lacking, group_ids=None if choice is None else choice.taken,
         )  # fmt: skip
         if len(claimed) < self._schedule.least():  # another process took some of them
             for claim in claimed:
                 await claims.return_claim(self._store, claim)
             return []
+        if choice is not None:
+            share, project = self._settings.follow_up_share, self._alias.project_id
+            await follow_up_share.write_waiting(self._store, project, choice.waiting, share)
         return claimed
+
+    async def _choose(self, lacking: Collection[str]) -> StepChoice | None:
+        """The groups that the share of follow-ups allows; None: it allows all."""
+        share = self._settings.follow_up_share
+        if share >= 1:
+            return None
+        limit = self._settings.max_groups
+        return await follow_up_share.choose_groups(self._store, self._alias.id, share, limit, lacking)
 
     async def _step(self, claimed: Sequence[GroupClaim]) -> None:
         self._last_status = ""
@@ -233,6 +250,8 @@ class Learner:
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
         report = await self._trainer.train_once(claimed)
         metrics = report.metrics
+        # They stay scored, and nothing else joins them before more groups come: do not take the same ones again.
+        self._passed_over = {one.group_id for one in claimed} if report.waits_for_others else set()
         if report.notice is not None:
             self._progress.tell(Notice(report.notice, warning=True))
         self._progress.tell(

@@ -30,10 +30,13 @@ from trainer.step.state.torch_thread import TorchThread
 
 @dataclass(frozen=True, slots=True)
 class ClaimedScore:
-    """The score that a group was claimed with. `judge_hash`: of the judge model in its rewards, if there is one."""
+    """The score that a group was claimed with. `judge_hash`: of the judge model in its rewards, if there is one;
+    `follow_up`: what users wrote next has a part in them.
+    """
 
     parts: Sequence[NewPart] = ()
     judge_hash: str | None = None
+    follow_up: bool = False
 
 
 class GroupReader:
@@ -62,10 +65,8 @@ class GroupReader:
             of_group[claim.group_id] = claim.score_id
         with seconds.phase("read"):
             found = await scores.get_scores(self._store, of_group.values())
-        return {
-            group_id: ClaimedScore(found[id_].parts, found[id_].judge_hash) if id_ in found else ClaimedScore()
-            for group_id, id_ in of_group.items()
-        }
+        claimed = {id_: ClaimedScore(score.parts, score.judge_hash, score.follow_up) for id_, score in found.items()}
+        return {group_id: claimed.get(id_, ClaimedScore()) for group_id, id_ in of_group.items()}
 
     async def read(
         self,

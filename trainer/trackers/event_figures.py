@@ -239,6 +239,8 @@ _TRAIN: Final = tuple(
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
+        ("follow_up_share", SHARE, _EACH, "largest share of one key's follow-ups, if trainer.follow_up_share is set"),
+        ("follow_ups_waiting", "trajectories", _EACH, "trajectories that wait for a later step because of it"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
         ("rendered_tokens", "tokens", _MADE, "imitated tokens that are not recorded ids, if it imitates"),
