@@ -53,6 +53,9 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Campaigns": {
         "tool_left_out": "A tool not marked as read-only by its MCP server was withheld from a campaign's attempts.",
     },
+    "Learning": {
+        "health_rules": "The health rules that signal about live learning of the alias changed (docs/health.md).",
+    },
     "Training: trajectories and groups": {
         "trained": "A version in the ancestry of the live version was trained on it.",
         "untrained": "It was trained on, and that version was rolled back.",

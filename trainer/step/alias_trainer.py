@@ -281,15 +281,18 @@ class AliasTrainer:
         scored = await self._reader.load_scores(claims, seconds)
         parts = [part for score in scored.values() for part in score.parts]
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
-        found = await self._reader.read(scored, parent, seconds, text)
-        teaching = await exclude_untrainable(self._store, self._keeper, found, claims)
+        read = await self._reader.read(scored, parent, seconds, text)
+        found = read.rows
+        trainable = await exclude_untrainable(self._store, self._keeper, found, claims)
         share = self._settings.follow_up_share if campaign_id is None else 1.0
         of_follow_ups = [id_ for id_, score in scored.items() if score.follow_up]
-        limited = await limit_follow_ups(self._store, self._keeper, teaching, claims, of_follow_ups, share)
+        limited = await limit_follow_ups(self._store, self._keeper, trainable, claims, of_follow_ups, share)
         teaching = limited.groups
         groups = [*excluded, *(group for group in found if group.group_id not in limited.waiting)]
         unasked = {*unasked, *scores.unasked_trajectories(parts)}
-        metrics = {**summary.reward_metrics(groups, unasked), **limited.metrics}
+        # A campaign has such figures of its whole round.
+        health = read.figures if campaign_id is None else {}
+        metrics = {**summary.reward_metrics(groups, unasked), **limited.metrics, **health}
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
             waits = bool(limited.waiting)

@@ -21,6 +21,7 @@ from recorder.views.trajectories.shapes import GroupView
 from trainer.batch.recorded_text import TextCheck
 from trainer.batch.rows import FitsAlone, RowBasis
 from trainer.errors import TrainerError
+from trainer.measures.round_figures import health_figures
 from trainer.objectives.group_rows import GroupRows, group_rows
 from trainer.settings import TrainerSettings
 from trainer.step import baselines
@@ -37,6 +38,14 @@ class ClaimedScore:
     parts: Sequence[NewPart] = ()
     judge_hash: str | None = None
     follow_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroups:
+    """The rows of claimed groups, and the figures of their trajectories that health rules read."""
+
+    rows: list[GroupRows]
+    figures: Mapping[str, float]
 
 
 class GroupReader:
@@ -74,7 +83,7 @@ class GroupReader:
         parent: VersionView,
         seconds: PhaseSeconds,
         text: TextCheck | None,
-    ) -> list[GroupRows]:
+    ) -> ReadGroups:
         """Return the rows of the groups, for a step from `parent`. `text`: compares answers with their ids."""
         ancestry = await versions.list_ancestors(self._store, parent.id)
         ids = list(scored)
@@ -103,8 +112,11 @@ class GroupReader:
                 agreement=known.agreement if known is not None else None,
             )
 
-        def all_rows() -> list[GroupRows]:
-            return [rows_of(view, given) for view, given in zip(views, rewards, strict=True)]
+        by_score = {view.current_score_id or "": scored[view.id] for view in views}
+
+        def read_all() -> ReadGroups:
+            rows = [rows_of(view, given) for view, given in zip(views, rewards, strict=True)]
+            return ReadGroups(rows, health_figures(views, by_score))
 
         with seconds.phase("rows"):
-            return await self._torch.run(all_rows)
+            return await self._torch.run(read_all)

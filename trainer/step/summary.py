@@ -52,6 +52,7 @@ class StepReport:
     and its divergence from the base, the parent, and the versions of a day and of a week ago as far as there are any:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
+    Of live learning also the figures health.* (`trainer.measures.round_figures`) of the trajectories that were read.
     With `follow_up_share` below 1: follow_up_share (the largest share of one key's follow-ups among the trained
     trajectories) and follow_ups_waiting (trajectories that were read, and wait for a later step because of it).
     With more objectives than `group` also: demonstrations, rendered_tokens (imitated tokens that are not recorded ids),

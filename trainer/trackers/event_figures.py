@@ -301,8 +301,9 @@ _DRIFT: Final = tuple(
     )
 )
 _HEALTH: Final = tuple(
-    FigureName(f"health/{name}", unit, "each step of a campaign", what)
+    FigureName(f"health/{name}", unit, _EACH, what)
     for name, unit, what in (
+        ("attempts", "attempts", "of `hone learn`: trajectories that the figures are of"),
         ("length", "tokens", "sampled tokens per attempt"),
         ("turns", "turns", "turns per attempt"),
         ("tool_calls", "calls", "tool calls per attempt"),

@@ -71,6 +71,7 @@ class StageCode(StrEnum):
     SCHEDULE_ENDED = "schedule_ended"
     REWARD_FALL = "reward_fall"
     KL_BASE_MAX = "kl_base_max"
+    HEALTH_RULE = "health_rule"
     PAUSE_SHARE = "max_pause_share"
     LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"

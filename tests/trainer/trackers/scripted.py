@@ -32,7 +32,7 @@ _TRAINER: Final = (
 )  # fmt: skip
 _HEALTH: Final = (
     "length", "turns", "tool_calls", "seconds", "repetition", "zero_variance", "perfect", "judge_agreement",
-    "strong_agreement", "strong_scores",
+    "strong_agreement", "strong_scores", "attempts",
 )  # fmt: skip
 _OF_ATTEMPTS: Final = {"turns": 3.0, "tokens": 120.0, "seconds": 1.5, "part.ruler": 0.4, "reward_std": 0.1}
 
