@@ -321,7 +321,7 @@ _END: Final = (
         "alarm/RULE",
         "1 or 2",
         "when a health rule fires",
-        "1: noted, or the rule ended the campaign; 2: the rule paused the campaign (docs/health.md)",
+        "1: noted, or the rule ended the campaign; 2: it paused the campaign or learning (docs/health.md)",
     ),
     FigureName("setting_changed", "1", "at a change", "a setting, the judge recipe or the judge changed"),
     FigureName("end/success_before", SHARE, "at the end", "success at the first measurement"),

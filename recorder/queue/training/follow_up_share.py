@@ -43,7 +43,7 @@ class StepGroup:
 def find_waiting(candidates: Sequence[StepGroup], share: float, limit: int) -> list[str]:
     """The candidates that wait, so that the first `limit` others are a step in which no key's follow-ups are too many.
 
-    `share`: of the step's trajectories. Older candidates come first, and wait only if newer ones of their key do.
+    `share`: of the step's trajectories. Older candidates come first; of a key's, the newer ones wait first.
     """
     rest = iter(candidates)
     taken = list(islice(rest, limit))
