@@ -33,7 +33,7 @@ from judge.commands.calibration_view import calibration_chart
 from judge.errors import JudgeUsage
 from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.llm.prompt import SEEDS
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
 from recorder.stats.charts import draw_svg

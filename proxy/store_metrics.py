@@ -91,6 +91,7 @@ class StoreMetrics(Collector):
         yield from _of_groups(figures)
         yield from _of_learning(figures)
         yield from _of_judges(figures)
+        yield _of_health(figures)
         live = GaugeMetricFamily("hone_live_version", "The number of the live version.", labels=["alias"])
         for alias, number in self._live.items():
             live.add_metric([alias], number)
@@ -156,6 +157,15 @@ def _of_groups(figures: ProjectFigures) -> Iterator[Metric]:
     for one in figures.troubles:
         unscored.add_metric([one.code], one.groups)
     yield unscored
+
+
+def _of_health(figures: ProjectFigures) -> Metric:
+    what = "A health rule signals about the newest step of live learning. 1: noted; 2: learning waits for a person."
+    rules = GaugeMetricFamily("hone_health_rule", what, labels=["alias", "rule"])
+    for health in figures.health:
+        for one in health.signals:
+            rules.add_metric([health.alias, one.rule], 2.0 if one.then == "pause" else 1.0)
+    return rules
 
 
 def _of_judges(figures: ProjectFigures) -> Iterator[Metric]:

@@ -53,6 +53,9 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Campaigns": {
         "tool_left_out": "A tool not marked as read-only by its MCP server was withheld from a campaign's attempts.",
     },
+    "Learning": {
+        "health_rules": "The health rules that signal about live learning of the alias changed (docs/health.md).",
+    },
     "Training: trajectories and groups": {
         "trained": "A version in the ancestry of the live version was trained on it.",
         "untrained": "It was trained on, and that version was rolled back.",
@@ -63,6 +66,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "nothing_sampled": "No call of the trajectory has a recorded sampled answer.",
         "drift_set": "It is in its alias's drift set (`trainer.drift_trajectories`), on which versions are compared.",
         "held_out_scenario": "It attempts a scenario of a validation or test part, so it is not trained on.",
+        "follow_up_share": "Follow-ups of one key fill their share of a step (`trainer.follow_up_share`); it waits.",
         "already_used": "The objective's `epochs` are reached: the live version was trained on it so often.",
         "duplicate": "The same row stands earlier in the file.",
         "no_answer": "It has no answer to train on.",

@@ -1,8 +1,11 @@
-"""`[recorder]` and `[learn]` of hone.toml: the store, when trajectories and groups end, how much Hone learns."""
+"""`[recorder]` and `[learn]` of hone.toml: the store, when trajectories and groups end, how much Hone learns.
+
+Also the settings of a health rule, which campaigns have too.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -75,6 +78,29 @@ class RecorderSettings(BaseModel):
         return entries
 
 
+RuleName = Literal[
+    "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
+    "latency_drift", "entropy_collapse", "logprob_gap", "engine_mismatch", "zero_variance", "part_divergence",
+    "judge_drift", "reward_fall",
+]  # fmt: skip
+
+
+class HealthSettings(BaseModel):
+    """One health rule by its name: `length_drift = {at = 3, then = "pause"}` (docs/health.md)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Threshold at which the rule raises an alarm, in the rule's unit. Default: the rule's own."""
+    then: Literal["note", "pause", "off"] | None = None
+    """`note`: the alarm is shown and recorded. `pause`: the campaign also stops, and can be resumed; `hone learn` waits
+    for a person's decision. `off`: the rule is not checked. Default: the rule's own: `pause` for reward_hacking,
+    reward_fall and logprob_gap, the end of a campaign for converged, and `note` for all others."""
+
+
+ALWAYS_WATCHED: Final[frozenset[RuleName]] = frozenset(("reward_fall", "logprob_gap"))  # in `hone learn`
+
+
 class LearnSettings(BaseModel):
     """Limits on what the judge and the learner do on their own. Campaigns ignore them."""
 
@@ -93,6 +119,16 @@ class LearnSettings(BaseModel):
     """Hours in which Hone judges and trains, by this machine's clock: `22:00-06:00`. Default: any time."""
     max_age_s: float | None = Field(None, gt=0)
     """Groups that became complete longer ago than this are not trained on. Default: no limit."""
+    health: dict[RuleName, HealthSettings] = {}
+    """Health rules that watch the steps of `hone learn`, by name: the threshold of each, and what happens at an alarm.
+    reward_fall and logprob_gap are always watched, and have no setting here."""
+
+    @field_validator("health")
+    @classmethod
+    def _watched(cls, health: dict[RuleName, HealthSettings]) -> dict[RuleName, HealthSettings]:
+        if given := sorted(health.keys() & ALWAYS_WATCHED):
+            raise ValueError(f"hone learn always watches {' and '.join(given)}: remove the setting (docs/health.md)")
+        return health
 
     @field_validator("hours")
     @classmethod

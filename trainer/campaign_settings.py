@@ -11,25 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-RuleName = Literal[
-    "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
-    "latency_drift", "entropy_collapse", "logprob_gap", "engine_mismatch", "zero_variance", "part_divergence",
-    "judge_drift", "reward_fall",
-]  # fmt: skip
-
-
-class HealthSettings(BaseModel):
-    """One health rule by its name: `[campaign.health] length_drift = {at = 3, then = "pause"}` (docs/health.md)."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    at: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Threshold at which the rule raises an alarm, in the rule's unit. Default: the rule's own."""
-    then: Literal["note", "pause", "off"] | None = None
-    """`note`: the alarm is shown and recorded. `pause`: the campaign also stops, and can be resumed. `off`: the rule is
-    not checked. Default: the rule's own: `pause` for reward_hacking, reward_fall and logprob_gap, the end of the
-    campaign for converged, and `note` for all others."""
-
+from recorder.settings import HealthSettings as HealthSettings
+from recorder.settings import RuleName as RuleName
 
 BASE = "base"  # the baseline that is the alias's version 0
 _ROUNDING = 1e-6  # shares are written in decimals: as floats, 0.7 + 0.2 + 0.1 is not 1

@@ -20,7 +20,7 @@ from judge.adversarial.tricks import KINDS, KindOutcome, RecipeContext, TrialRes
 from judge.adversarial.user_tasks import UserTask
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage
 from judge.llm.judge_model import BaseEndpoints
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.request_count import RequestCount

@@ -25,7 +25,7 @@ from judge.calibration.labels import (
     stack_counts,
 )
 from judge.errors import JudgeUsage, LabelsInvalid
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.rewards.judge_context import drawn_seed
 from judge.settings import JudgeSettings
 from recorder.errors import NotFound

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from judge.errors import JudgeDown, JudgeFailed, JudgeMisconfigured, JudgeUnavailable, JudgeUsage
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.group_score import GroupScore, score_group

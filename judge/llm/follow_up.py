@@ -1,8 +1,8 @@
 """Judge one trajectory by what came next after its answers, in one request: a verdict for each answer.
 
 Owns: the words of a verdict, and the meaning of an entry of the reply. Refuses: the prompt
-(`judge.llm.follow_up_prompt`), finding the entries and repairs (`judge.llm.verdict_reply`), what a verdict is worth
-(`judge.rewards.follow_ups`), and guesses: any other word is no verdict.
+(`judge.llm.follow_up_prompt`), finding the entries (`judge.llm.verdict_reply`), asking and repairs
+(`judge.llm.repair`), what a verdict is worth (`judge.rewards.follow_ups`), and guesses: any other word is no verdict.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Any, Final
 
 from judge.errors import ReplyRefused
 from judge.llm.follow_up_prompt import FollowUpPrompt
-from judge.llm.ruler import Ask
-from judge.llm.verdict_reply import AskedVerdicts, ReplyForm, ask_for_verdicts, read_entries, read_reason
+from judge.llm.repair import Ask, ReadReply, ask_and_read
+from judge.llm.verdict_reply import ReplyForm, read_entries, read_reason
 
 
 class Verdict(StrEnum):
@@ -44,7 +43,7 @@ FORM: Final = ReplyForm(
 
 
 def read_follow_up_reply(reply: str, ids: Sequence[str]) -> dict[str, TurnVerdict]:
-    """The verdict for each of `ids`.
+    """The verdict for each of `ids`, in their order.
 
     Raises:
         ReplyRefused: there is no verdict, or more than one; ids are missing, duplicate or unknown; a reason is missing;
@@ -61,7 +60,7 @@ def _verdict(name: str, entry: Mapping[str, Any]) -> TurnVerdict:
     return TurnVerdict(Verdict(word.strip().lower()), reason)
 
 
-async def judge_follow_ups(prompt: FollowUpPrompt, ask: Ask) -> AskedVerdicts[list[TurnVerdict]]:
+async def judge_follow_ups(prompt: FollowUpPrompt, ask: Ask) -> ReadReply[list[TurnVerdict]]:
     """Ask the judge about a trajectory, and once more if its reply cannot be read; one verdict a turn, in order.
 
     Raises:
@@ -69,5 +68,8 @@ async def judge_follow_ups(prompt: FollowUpPrompt, ask: Ask) -> AskedVerdicts[li
         JudgeUnanswered: neither reply could be read, or there was none.
     """
     ids = list(prompt.ids)
-    asked = await ask_for_verdicts(prompt.messages, ask, FORM, ids, partial(read_follow_up_reply, ids=ids))
-    return AskedVerdicts([asked.verdicts[id_] for id_ in ids], asked.version, asked.spent)
+
+    def read(reply: str) -> list[TurnVerdict]:
+        return list(read_follow_up_reply(reply, ids).values())
+
+    return await ask_and_read(prompt.messages, ask, read, FORM.shown, ids)

@@ -18,8 +18,9 @@ from typing import Final
 from judge.errors import JudgeFailed, JudgeUsage, QuorumMissed
 from judge.llm import prompt as parts
 from judge.llm.prompt import GroupPrompt
+from judge.llm.repair import Ask
 from judge.llm.reply_reader import Subscore, TrajectoryVerdict
-from judge.llm.ruler import Ask, GroupRuling, rank_group, recall_ruling
+from judge.llm.ruler import GroupRuling, rank_group, recall_ruling
 from judge.panel_settings import Combine, SubscoreSettings
 from recorder.stats.agreement import compare_rewards
 

@@ -1,8 +1,8 @@
 """Judge one trajectory by its criteria, in one request: met or not for each id, or a precise error.
 
 Owns: the meaning of an entry of the reply: a verdict, its reason, and a quote where one is required. Refuses: the
-prompt (`judge.llm.rubric_prompt`), finding the entries and repairs (`judge.llm.verdict_reply`), and guesses: a word in
-place of true or false, or a quote that the response does not contain.
+prompt (`judge.llm.rubric_prompt`), finding the entries (`judge.llm.verdict_reply`), asking and repairs
+(`judge.llm.repair`), and guesses: a word in place of true or false, or a quote that the response does not contain.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Final
 
 from judge.errors import JudgeUsage, ReplyRefused
+from judge.llm.repair import Ask, ask_and_read
 from judge.llm.rubric_prompt import RubricPrompt
-from judge.llm.ruler import Ask
-from judge.llm.verdict_reply import ReplyForm, ask_for_verdicts, read_entries, read_reason, storable
+from judge.llm.verdict_reply import ReplyForm, read_entries, read_reason, storable
 
 _FORM: Final = ReplyForm("criteria", {"reason": {"type": "string"}, "met": {"type": "boolean"}})
 
@@ -86,6 +86,6 @@ async def judge_rubric(prompt: RubricPrompt, ask: Ask) -> RubricVerdicts:
     """
     ids = list(prompt.ids)
     read = partial(read_rubric_reply, ids=ids, response=prompt.response)
-    asked = await ask_for_verdicts(prompt.messages, ask, _FORM, ids, read)
+    asked = await ask_and_read(prompt.messages, ask, read, _FORM.shown, ids)
     places = {place: asked.verdicts[id_] for id_, place in prompt.ids.items()}
     return RubricVerdicts([places[place] for place in sorted(places)], asked.version, asked.spent)

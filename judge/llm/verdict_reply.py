@@ -1,30 +1,24 @@
-"""One request whose reply is a JSON object with one entry for each id: asked once, and once more if it cannot be read.
+"""A reply that is a JSON object with one entry for each id.
 
-Owns: finding the only object of a reply, its entries by id, and the repair request that shows the judge its error.
-Refuses: what an entry means (`judge.llm.rubric`, `judge.llm.follow_up`), sending (`judge.llm.judge_model`), and
-guesses: a second possible object, a duplicate key, or an id that is absent. The time to read a reply grows linearly
-with its length.
+Owns: the form of a reply, finding its only object, and its entries by id. Refuses: asking and repairs
+(`judge.llm.repair`), what an entry means (`judge.llm.rubric`, `judge.llm.follow_up`), and guesses: a second possible
+object, a duplicate key, or an id that is absent. The time to read a reply grows linearly with its length.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
-from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, ReplyRefused
-from judge.llm.judge_model import JudgeAnswer
-from judge.llm.ruler import CUT, MAX_SHOWN_REPLY_CHARS, Ask, require_reply
+from judge.errors import ReplyRefused
 
 MAX_REPLY_CHARS: Final = 400_000
 MAX_REASON_CHARS: Final = 1_000
 
 _BRACKET: Final = re.compile(r"[{}\[\]]")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,72 +133,3 @@ def read_reason(name: str, entry: Mapping[str, Any]) -> str:
 def storable(text: str) -> str:
     """The text as the store accepts it: lone surrogates escaped, and limited in length."""
     return text.strip()[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
-
-
-@dataclass(frozen=True, slots=True)
-class AskedVerdicts(Generic[T]):
-    """What was read from a judge's reply, the version that its provider reported, and the cost."""
-
-    verdicts: T
-    version: str | None
-    spent: JudgeUsage
-
-
-async def ask_for_verdicts(
-    messages: list[dict[str, str]], ask: Ask, form: ReplyForm, ids: Sequence[str], read: Callable[[str], T]
-) -> AskedVerdicts[T]:
-    """Ask the judge, and once more if `read` refuses its reply.
-
-    Raises:
-        JudgeDown: it did not answer.
-        JudgeUnanswered: neither reply could be read, or there was none.
-    """
-    first = await ask(messages)
-    require_reply(first, messages, JudgeUsage())
-    try:
-        return AskedVerdicts(await _read(first, read), first.version, first.spent)
-    except ReplyRefused as e:
-        why = str(e)
-    again = _repair(messages, first, why, form, ids)
-    try:
-        second = await ask(again)
-    except JudgeFailed as e:
-        e.spent = first.spent + e.spent
-        raise
-    require_reply(second, again, first.spent)
-    spent = first.spent + second.spent
-    try:
-        return AskedVerdicts(await _read(second, read), second.version, spent)
-    except ReplyRefused as e:
-        raise JudgeUnanswered(
-            "judge_unreadable",
-            f"the judge's reply could not be read: {why}; nor could its second reply: {e}",
-            spent=spent,
-            exchange=[*again, {"role": "assistant", "content": second.text}],
-        ) from e
-
-
-async def _read(answer: JudgeAnswer, read: Callable[[str], T]) -> T:
-    try:  # a long reply takes a while to read: off the loop, which renews leases
-        found = await asyncio.to_thread(read, answer.text)
-    except ReplyRefused as e:
-        if answer.finish_reason == "length":
-            raise ReplyRefused(f"{e} ({CUT})") from e
-        raise
-    if answer.finish_reason == "length":  # the missing end is unknown
-        raise ReplyRefused(CUT)
-    return found
-
-
-def _repair(
-    messages: Sequence[dict[str, str]], answer: JudgeAnswer, why: str, form: ReplyForm, ids: Sequence[str]
-) -> list[dict[str, str]]:
-    return [
-        *messages,
-        {"role": "assistant", "content": answer.text[:MAX_SHOWN_REPLY_CHARS] or "(nothing)"},
-        {
-            "role": "user",
-            "content": f"That reply cannot be used: {why}. Reply again with one JSON object and nothing else: "
-            f"{form.shown}, and each of these ids exactly once: {', '.join(ids)}",
-        },
-    ]

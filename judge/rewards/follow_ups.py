@@ -23,7 +23,7 @@ from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, PromptTooLong
 from judge.llm.follow_up import TurnVerdict, Verdict, judge_follow_ups
 from judge.llm.follow_up_prompt import AnsweredTurn, build_follow_up_prompt, content_hash
 from judge.llm.group_text import PromptTrajectory, prompt_trajectory
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.rewards.part import RewardPart
 from judge.rewards.verdict_cache import VerdictCache
 from judge.settings import JudgeSettings

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, PromptTooLong
 from judge.llm.group_text import PromptTrajectory
+from judge.llm.repair import Ask
 from judge.llm.rubric import CriterionVerdict, RubricVerdicts, judge_rubric
 from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
-from judge.llm.ruler import Ask
 from judge.rewards.code_checks import CodeJudge, CodeJudges, UndecidedCheck
 from judge.rewards.part import RewardPart
 from judge.rewards.verdict_cache import VerdictCache

@@ -274,6 +274,7 @@ def _as_score(
         recipe_hash=recipe_hash(context.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         judge_hash=judge_hash(context.settings) if _is_judged(made, found) else None,
+        follow_up=any(reward.kind == "follow_up" for reward in made.counting),
         parts=[*_reward_rows(combined), *rows],
         judge_model=_judged_by(context.settings, found),
         judge_version=ruling.version if ruling else None,

@@ -19,8 +19,9 @@ from judge.llm.judge_model import BaseEndpoints, BaseJudge, JudgeAnswer, JudgeMo
 from judge.llm.panel import PanelJudge, StoredReply
 from judge.llm.prompt import GroupPrompt
 from judge.llm.prompt import reply_format as reply_format_of
+from judge.llm.repair import Ask
 from judge.llm.rubric import reply_format
-from judge.llm.ruler import Ask, GroupRuling
+from judge.llm.ruler import GroupRuling
 from judge.panel_settings import BASE
 from judge.rewards.code_checks import CodeJudges
 from judge.rewards.follow_ups import FollowUpJudge

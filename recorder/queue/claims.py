@@ -140,7 +140,7 @@ async def claim_for_training(
     (`recorder.queue.training.refusals`) are not claimed. Without `campaign_id`, only groups
     that belong to no campaign; `group_ids`: only these groups.
     """
-    wanted = _trainable(alias_id, campaign_id, lacking)
+    wanted = is_claimable(alias_id, campaign_id, lacking)
     if group_ids is not None:
         wanted = and_(wanted, groups.c.id.in_(list(group_ids)))
     return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
@@ -150,22 +150,22 @@ async def claim_for_training(
 class TrainableGroups:
     """Scored groups that a trainer can take, and the time since the first of them was scored.
 
-    `shadow`: how many of them consist of shadow answers. `held`: further scored groups that it could take later.
+    `shadow`: how many of them consist of shadow answers. `held`: further scored groups that it could take later;
+    `follow_ups`: those of them that wait because of `trainer.follow_up_share`.
     """
 
     groups: int
     first_s: float
     shadow: int = 0
     held: int = 0
+    follow_ups: int = 0
 
 
 async def waiting_for_training(
     store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
 ) -> TrainableGroups:
     """Return what `claim_for_training` would find outside campaigns; `max_age_s`: without older groups."""
-    ready = _is_ready(lacking)
-    if max_age_s is not None:  # as `scores.exclude_old_groups` excludes them
-        ready = and_(ready, func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
+    ready = _is_ready(lacking, max_age_s)
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
     found = (
         select(
@@ -183,8 +183,11 @@ async def waiting_for_training(
     return TrainableGroups(there, float(row.first_s or 0.0), int(row.shadow or 0), int(row.scored) - there)
 
 
-def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
-    return and_(_scored(alias_id, campaign_id), _is_ready(lacking))
+def is_claimable(
+    alias_id: str, campaign_id: str | None = None, lacking: Collection[str] = (), max_age_s: float | None = None
+) -> ColumnElement[bool]:
+    """Whether a trainer of the alias can take a group now. The arguments are those of the functions here."""
+    return and_(_scored(alias_id, campaign_id), _is_ready(lacking, max_age_s))
 
 
 def _scored(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
@@ -195,9 +198,11 @@ def _scored(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
     return and_(scored, groups.c.alias_id == alias_id, of)
 
 
-def _is_ready(lacking: Collection[str]) -> ColumnElement[bool]:
+def _is_ready(lacking: Collection[str], max_age_s: float | None = None) -> ColumnElement[bool]:
     """Whether a scored group is not refused, and waits neither for another judging, another group, nor a baseline."""
     settled = and_(groups.c.try_after.is_(None), ~waits_for_members(), ~is_refused())
+    if max_age_s is not None:  # as `scores.exclude_old_groups` excludes them
+        settled = and_(settled, func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
     return and_(settled, ~_lacks_baseline(lacking)) if lacking else settled
 
 

@@ -21,11 +21,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import new_id
 from recorder.queue.campaigns import CampaignView, campaign_view
 from recorder.queue.groups.readiness import GroupCode
+from recorder.registry.ancestry import ancestry_ages
 from recorder.registry.versions import VersionView
 from recorder.states import UNDECIDED, CampaignState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import attempts, campaigns, versions
+from recorder.store.schema import attempts, campaigns, steps, versions
 from recorder.store.sql import now
 from recorder.store.transitions import try_move_state
 
@@ -161,6 +162,40 @@ def _pairs(rows: Sequence[Any]) -> list[GatePair]:
         measured[row.step_number, row.scenario_id][row.number] = row.success
     both = [sides for sides in measured.values() if sides.keys() >= set(GateArm)]
     return [GatePair(sides[GateArm.CANDIDATE], sides[GateArm.LIVE]) for sides in both]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedVersion:
+    """A version that its gate measured and accepted: the step that made it, and the mean of its measured attempts."""
+
+    number: int
+    step: int
+    attempts: int
+    success: float
+
+
+async def list_accepted(store: Store, live_version_id: str, since: float) -> list[AcceptedVersion]:
+    """Return the live version and its ancestors whose gates began after `since` (unix seconds), oldest first."""
+    a, c = attempts.c, campaigns.c
+    line = ancestry_ages(live_version_id).subquery()
+    query = (
+        select(
+            versions.c.number,
+            steps.c.number.label("step"),
+            func.count().label("attempts"),
+            func.avg(a.success).label("success"),
+        )
+        .select_from(line)
+        .join(versions, versions.c.id == line.c.id)
+        .join(steps, steps.c.version_id == versions.c.id)
+        .join(campaigns, c.version_id == versions.c.id)
+        .join(attempts, and_(a.campaign_id == c.id, a.step_number <= c.steps_done))
+        .where(a.number == GateArm.CANDIDATE, a.success.is_not(None), c.started_at > since)
+        .group_by(versions.c.number, steps.c.number)
+        .order_by(steps.c.number)
+    )
+    async with store.read() as conn:
+        return [sql.as_view(AcceptedVersion, row) for row in await conn.execute(query)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Owns: the kinds of findings, their rows and those of the decisions in the ledger, and which finding waits for its
 decision. Refuses: looking for a fall of the reward (`recorder.views.versions.live_rewards`, `recorder.stats.falls`),
-measuring drift (`trainer.step.drift`), and moving an alias (`recorder.registry.alias_moves`).
+measuring drift (`trainer.step.drift`), health rules (`trainer.runtime.health_watch`), and moving an alias
+(`recorder.registry.alias_moves`).
 
 Each kind is found at most once of a version. Any later move of the alias to the version, and keeping it, decide all its
 findings; a rollback does, because another version is live then.
@@ -14,23 +15,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.registry import moves
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import MoveReason
 from recorder.store.database import Store
-from recorder.store.schema import ledger
+from recorder.store.schema import ledger, versions
 
-FindingCode = Literal["reward_fall", "kl_base_max"]
+FindingCode = Literal["reward_fall", "kl_base_max", "health_rule"]
 
 FALL: Final[FindingCode] = "reward_fall"  # its trajectories earn clearly less than those of the versions before
 DRIFT: Final[FindingCode] = "kl_base_max"  # it is further from the base than `trainer.kl_base_max`
-_FINDINGS: Final[tuple[FindingCode, ...]] = (FALL, DRIFT)
+HEALTH: Final[FindingCode] = "health_rule"  # a health rule whose consequence is a pause fired
+_FINDINGS: Final[tuple[FindingCode, ...]] = (FALL, DRIFT, HEALTH)
 KEPT: Final = "kept"  # the version stays live, by a person's decision
 LEARNER: Final = "learner"
-_CODES: Final = (*_FINDINGS, KEPT, "promote", "gate", "rollback")
+_DECISIONS: Final = (KEPT, "promote", "rollback")  # by hand, while learning waits
+_CODES: Final = (*_FINDINGS, *_DECISIONS, "gate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,19 @@ async def has_finding(store: Store, version_id: str, code: FindingCode) -> bool:
     """Whether a version ever had a finding of this kind."""
     async with store.read() as conn:
         return code in await _codes(conn, version_id)
+
+
+async def decided_at(store: Store, alias_id: str, code: FindingCode) -> float:
+    """When a person decided about the alias's newest decided finding of a kind (unix seconds); 0: none is."""
+    of_alias = select(versions.c.id).where(versions.c.alias_id == alias_id)
+    about = (ledger.c.object_kind == "version", ledger.c.object_id.in_(of_alias))
+    found = select(ledger.c.id).where(*about, ledger.c.code == code).order_by(ledger.c.id.desc()).limit(2)
+    async with store.read() as conn:
+        for id_ in (await conn.execute(found)).scalars():  # the newest one may wait for its decision
+            after = select(func.min(ledger.c.at)).where(*about, ledger.c.code.in_(_DECISIONS), ledger.c.id > id_)
+            if (at := (await conn.execute(after)).scalar_one()) is not None:
+                return float(at)
+    return 0.0
 
 
 async def list_kept(conn: AsyncConnection, version_ids: Collection[str]) -> set[str]:

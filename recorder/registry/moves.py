@@ -25,8 +25,8 @@ class VersionMove:
     """One decision about a version; `at` is unix seconds.
 
     `move`: gated, canary (also a new share), canary_ended, gate (the gate made it live), promote, watch_ended (it stays
-    live), rollback, rejected, abandoned, reward_fall and kl_base_max (a learner found it), kept (it stays live in spite
-    of that).
+    live), rollback, rejected, abandoned, reward_fall, kl_base_max and health_rule (a learner found it), kept (it stays
+    live in spite of that).
     `who`: controller, learner, hand, a key's id …; `why`: a text or a code; `figures`: at the time of the decision.
     """
 

@@ -418,6 +418,8 @@ scores = Table(
     Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
     # Of the recipe without people and code, as `hone calibrate` measures it; null: no model's verdict is in a reward.
     Column("judge_hash", Text),
+    # Whether a reward of kind follow_up has a part in the rewards: what users wrote next.
+    Column("follow_up", Boolean, nullable=False, default=False, server_default="0"),
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
     Index(None, "alias_id", "recipe_hash", "created_at"),

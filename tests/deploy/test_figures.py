@@ -22,6 +22,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from tests.deploy.reading import CLUSTERS, DEPLOY, ROOT, documents, of_kind, tool
 from tests.recorder.rows import PROJECT, Rows
+from trainer.trackers.event_figures import figure_names
 
 RULES = DEPLOY / "prometheus" / "hone.rules.yml"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "hone.json"
@@ -30,6 +31,7 @@ _VALUES: dict[tuple[str, str], set[str]] = {
     ("hone_calls_total", "state"): set(CallState),
     ("hone_groups", "state"): set(GroupState),
     ("hone_engines", "state"): set(get_args(ReplicaState)),
+    ("hone_last_step", "figure"): {one.pattern.removeprefix("train/") for one in figure_names()},
 }
 
 

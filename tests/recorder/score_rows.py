@@ -23,5 +23,5 @@ def new_score(recipe_hash: str = "recipe", **values: Any) -> NewScore:
 def stored_score(*parts: NewPart, **values: Any) -> StoredScore:
     """A score as it was written."""
     given: dict[str, Any] = {"id": "score", "group_id": "group", "recipe_hash": "recipe"}
-    given |= {"absolute": False, "judge_hash": None, "created_at": 0.0}
+    given |= {"absolute": False, "judge_hash": None, "follow_up": False, "created_at": 0.0}
     return StoredScore(**NOBODY_ASKED | given | {"parts": parts} | values)

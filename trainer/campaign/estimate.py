@@ -51,6 +51,7 @@ class CampaignCounts:
     judged: int = 0  # attempts that a model judges
     ruler: int = 0  # RULER's requests
     rubric: int = 0  # requests about rubrics
+    follow_up: int = 0  # requests about what came next, at most: rules decide without one where they can
     input_tokens: int = 0  # of all attempts' inputs
     material_tokens: int = 0  # of the judge's input beside the answers
     answers_shown: int = 0  # to the judge; an answer counts each time it is shown
@@ -61,6 +62,11 @@ class CampaignCounts:
     def attempts(self) -> int:
         """All attempts."""
         return self.training + self.validation + self.test
+
+    @property
+    def requests(self) -> int:
+        """All requests to the judge."""
+        return self.ruler + self.rubric + self.follow_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,12 @@ class StrongJudgeEstimate:
     rubric: int
     tokens: TokenEstimate
     usd: float | None = None
+    follow_up: int = 0
+
+    @property
+    def requests(self) -> int:
+        """All its requests."""
+        return self.ruler + self.rubric + self.follow_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,7 @@ def count_campaign(
     """
     kinds = [reward.kind for reward in rewards if reward.weight > 0 or not moving]
     rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
+    follow_ups = kinds.count("follow_up")
     out = CampaignCounts()
     if plan.val:
         out.validations, out.baselines = len(_validated_after(plan.settings)), len(baseline_arms(plan.settings))
@@ -115,13 +128,13 @@ def count_campaign(
         else:
             out.test += len(scenarios) * each
         for scenario in scenarios:
-            _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics)
+            _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics, follow_ups)
     return out
 
 
 def scale_counts(counts: CampaignCounts, every: int) -> CampaignCounts:
     """The same attempts, of which a judge sees one group in `every` on average."""
-    judged = ("judged", "ruler", "rubric", "material_tokens", "answers_shown")
+    judged = ("judged", "ruler", "rubric", "follow_up", "material_tokens", "answers_shown")
     return replace(counts, **{name: math.ceil(getattr(counts, name) / every) for name in judged})
 
 
@@ -139,15 +152,17 @@ class _ScenarioSize:
         return cls(_tokens(scenario.input), _tokens(scenario.rubric), any(one.check is None for one in listed))
 
 
-def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int) -> None:
-    """Count the attempts at one scenario. RULER makes `rulers` requests for all of them, a rubric one for each."""
+def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int, follow_ups: int) -> None:
+    """Count the attempts at one scenario. RULER makes `rulers` requests for all of them, the others one for each."""
     rubrics = rubrics if size.asks else 0
+    requests = rulers + rubrics + follow_ups
     out.input_tokens += each * size.input
-    out.judged += each if rulers + rubrics else 0
+    out.judged += each if requests else 0
     out.ruler += rulers
     out.rubric += each * rubrics
-    out.answers_shown += each * (rulers + rubrics)
-    out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
+    out.follow_up += each * follow_ups
+    out.answers_shown += each * requests
+    out.material_tokens += requests * each * size.input + (rulers + each * rubrics) * size.rubric
 
 
 def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
@@ -197,7 +212,7 @@ def judge_tokens(
     counts: CampaignCounts, recipe: JudgeSettings, agent: TokenEstimate, lately: TrajectoryCost | None, alias: str
 ) -> TokenEstimate:
     """Tokens of the judge's prompts and answers."""
-    requests = counts.ruler + counts.rubric
+    requests = counts.requests
     if not requests:
         return TokenEstimate(0, 0, "no judge model is asked")
     if lately is not None:
@@ -215,7 +230,7 @@ def judge_tokens(
 def recipe_judges(recipe: JudgeSettings) -> str:
     """The name of a recipe's judges as scores store it."""
     kinds = {reward.kind for reward in recipe.in_force()}
-    asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if "rubric" in kinds else ""]
+    asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if kinds & {"rubric", "follow_up"} else ""]
     return " + ".join(dict.fromkeys(name for name in asked if name))
 
 

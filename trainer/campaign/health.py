@@ -1,7 +1,7 @@
 """Health rules of a campaign, over the recorded measures of its steps and validations. Pure.
 
 Owns: the rules, their defaults, and when each gives a signal. Refuses: computing measures
-(`trainer.campaign.measurement`), statistics (`recorder.stats.means`), and the consequence
+(`trainer.measures.round_figures`), statistics (`recorder.stats.means`), and the consequence
 (`trainer.campaign.stop_rules`). docs/health.md says how to react to each rule, and its rate of false alarms.
 
 A rule without its measures gives no signal. After a signal, a rule gives no further one until its condition was false

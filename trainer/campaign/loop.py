@@ -38,7 +38,7 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
-from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures, scenario_figures
+from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, scenario_figures
 from trainer.campaign.record import summarize_campaign, write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
 from trainer.campaign.service import AliasService
@@ -54,6 +54,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.measures import judges
 from trainer.measures.arms import Arms
+from trainer.measures.round_figures import round_figures
 from trainer.progress import PHASES, Notice, PhaseStatus, Progress
 from trainer.settings import TrainerSettings
 from trainer.step import engine_trial

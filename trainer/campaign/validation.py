@@ -28,13 +28,13 @@ from trainer.campaign.measurement import (
     attempt_values,
     is_all_judged,
     is_spoilt,
-    round_figures,
 )
 from trainer.campaign.record import write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, attempt_number, refuse_broken_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures.arms import Arm, Arms, baseline_arms
 from trainer.measures.campaign_measure import AttemptValue, WinRate, count_wins
+from trainer.measures.round_figures import round_figures
 from trainer.progress import Progress
 
 _NAMED: Final = {"turns": "health.turns", "tokens": "health.length", "seconds": "health.seconds"}

@@ -32,7 +32,7 @@ from trainer.commands.support import (
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
     from recorder.views.campaigns.events import CampaignEnded
-    from trainer.campaign.estimate import CampaignEstimate, StrongJudgeEstimate
+    from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate
     from trainer.campaign.record import CampaignPlan
 
 
@@ -103,13 +103,13 @@ def _show_estimate(found: CampaignEstimate) -> None:
     measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
     of += f", {counts.test:,} at the end" if counts.test else ""
-    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the judge recipe {found.recipe!r}"
+    by = f"{_by_kind(counts)}, by the judge recipe {found.recipe!r}"
     rows = [
         ("steps", f"{found.steps:,}", "at most"),
         ("attempts", f"{counts.attempts:,}", of),
         ("tokens sent by the agent", _known(found.agent.sent), found.agent.basis),
         ("tokens sampled", _known(found.agent.answered), ""),
-        ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
+        ("judge requests", f"{counts.requests:,}", by),
         ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
         ("tokens of its answers", _known(found.judge.answered), ""),
         ("the judge's price", _price(found.judge_usd), ""),
@@ -123,13 +123,19 @@ def _show_estimate(found: CampaignEstimate) -> None:
 
 def _beside(strong: StrongJudgeEstimate) -> list[tuple[str, str, str]]:
     """The rows of the strong judge."""
-    by = f"RULER {strong.ruler:,}, rubrics {strong.rubric:,}: it judges one group in {strong.every} too"
+    by = f"{_by_kind(strong)}: it judges one group in {strong.every} too"
     return [
-        ("requests to the strong judge", f"{strong.ruler + strong.rubric:,}", by),
+        ("requests to the strong judge", f"{strong.requests:,}", by),
         ("tokens sent to it", _known(strong.tokens.sent), strong.tokens.basis),
         ("tokens of its answers", _known(strong.tokens.answered), ""),
         ("its price", _price(strong.usd), ""),
     ]
+
+
+def _by_kind(asked: CampaignCounts | StrongJudgeEstimate) -> str:
+    """The requests to a judge by the kind of reward."""
+    follow_ups = f", follow-ups at most {asked.follow_up:,}" if asked.follow_up else ""
+    return f"RULER {asked.ruler:,}, rubrics {asked.rubric:,}{follow_ups}"
 
 
 def _price(usd: float | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from judge.settings import JudgeSettings
+from judge.settings import JudgeSettings, RewardSettings
 from proxy.settings.hone import HoneSettings
 from recorder.errors import StoreError
 from recorder.llm import litellm_edge
@@ -26,11 +26,12 @@ from recorder.store.database import Project, Store
 from trainer.campaign import estimate
 from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate, TokenEstimate
 from trainer.campaign.record import CampaignPlan
+from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
 from trainer.runtime.service_price import explain_counted_price
 from trainer.tasks.scenarios import ignored_columns
 
-ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
+ASKING = ("ruler", "rubric", "follow_up")  # the kinds that ask a judge model
 BASE: Final = "@0"  # the end of the name of an alias's base
 
 
@@ -39,7 +40,7 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
     name = settings.judge.recipe_of(alias, plan.settings.judge_recipe)
     recipe = settings.judge.of_alias(alias).by_recipe(name)
-    counts = estimate.count_campaign(plan, recipe.in_force(), recipe.requests)
+    counts = estimate.count_campaign(plan, _asked(recipe), recipe.requests)
     strong = _strong(plan, settings, alias, name)
     lately = await _lately(settings, alias, name, recipe, strong)
     agent = estimate.agent_tokens(counts, plan.settings, lately.runs, alias)
@@ -50,7 +51,8 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
         tokens = estimate.judge_tokens(strong.counts, strong.recipe, agent, lately.by_strong, alias)
         price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
         of = strong.counts
-        beside = StrongJudgeEstimate(strong.recipe.model, strong.every, of.ruler, of.rubric, tokens, price)
+        model = strong.recipe.model
+        beside = StrongJudgeEstimate(model, strong.every, of.ruler, of.rubric, tokens, price, of.follow_up)
     service = explain_counted_price(settings, counts, agent)
     notes = [*lately.unread, *([service] if service else []), *_notes(plan, recipe, counts, beside)]
     return CampaignEstimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
@@ -71,9 +73,14 @@ def _strong(plan: CampaignPlan, settings: HoneSettings, alias: str, name: str) -
     if alone is None or set_ is None:
         return None
     recipe = alone.of_alias(alias).by_recipe(name)
-    whole = estimate.count_campaign(plan, recipe.in_force(), recipe.requests, moving=True)
+    whole = estimate.count_campaign(plan, _asked(recipe), recipe.requests, moving=True)
     counts = estimate.scale_counts(whole, set_.every)
-    return _StrongJudgePlan(recipe, set_.every, counts) if counts.ruler + counts.rubric else None
+    return _StrongJudgePlan(recipe, set_.every, counts) if counts.requests else None
+
+
+def _asked(recipe: JudgeSettings) -> list[RewardSettings]:
+    """The rewards of a recipe, without follow-ups that rules alone decide: no judge model is set."""
+    return [reward for reward in recipe.in_force() if reward.kind != "follow_up" or recipe.model]
 
 
 def _alias(named: str | None, declared: list[str]) -> str:
@@ -132,7 +139,7 @@ async def _looking(settings: HoneSettings) -> AsyncIterator[Store]:
 async def _usd(
     counts: CampaignCounts, recipe: JudgeSettings, tokens: TokenEstimate, judged: TrajectoryCost | None
 ) -> float | None:
-    if not counts.ruler + counts.rubric:
+    if not counts.requests:
         return 0.0
     if judged is not None and judged.usd is not None:  # it includes the provider's discount for cached tokens
         return counts.judged * judged.usd
@@ -153,9 +160,10 @@ def _price(model: str, sent: int, answered: int) -> float | None:
 
 def _shares(counts: CampaignCounts, recipe: JudgeSettings) -> list[tuple[str, float]]:
     """The share of all requests that goes to each model."""
-    whole, members = counts.ruler + counts.rubric, recipe.members
+    whole, members = counts.requests, recipe.members
+    alone = counts.rubric + counts.follow_up
     asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
-    return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
+    return [*asked, (recipe.model, alone / whole)] if alone else asked
 
 
 def _notes(
@@ -165,8 +173,9 @@ def _notes(
     notes = [str(column) for column in ignored_columns(chain(*plan.parts.values()))]
     if not rewards:
         notes.append("no judge is set: set judge.model, or name rewards in [[judge.rewards]]")
-    elif not estimate.recipe_judges(recipe) and counts.ruler + counts.rubric:
+    elif not estimate.recipe_judges(recipe) and counts.requests:
         notes.append("a reward needs a judge model, and judge.model is not set")
+    notes += _follow_up_notes(settings, recipe, rewards, counts)
     if strong is not None:
         notes.append(
             f"if the two judges disagree too much, judge.strong ({strong.model}) scores every group until they agree "
@@ -175,3 +184,20 @@ def _notes(
     if settings.target is not None or settings.plateau_steps is not None:
         notes.append("campaign.target or campaign.plateau_steps may end the campaign earlier")
     return [*notes, "repeated attempts, and retried or repaired requests, are not counted"]
+
+
+def _follow_up_notes(
+    settings: CampaignSettings, recipe: JudgeSettings, rewards: Sequence[RewardSettings], counts: CampaignCounts
+) -> list[str]:
+    if not any(reward.kind == "follow_up" for reward in rewards):
+        return []
+    notes = []
+    if counts.follow_up:
+        notes.append("rewards of kind follow_up ask at most once an attempt: rules decide thanks, repeats and errors")
+    wait_s, timeout_s = recipe.follow_up_wait_s, settings.judge_timeout_s
+    if wait_s >= timeout_s:
+        notes.append(
+            f"a group waits up to {wait_s:g} s for what comes next (judge.follow_up_wait_s), and a step waits "
+            f"{timeout_s:g} s for its scores (campaign.judge_timeout_s): lower the first"
+        )
+    return notes

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,11 +25,12 @@ from recorder.queue import campaigns, claims, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores
-from recorder.queue.training import baselines
+from recorder.queue.training import baselines, follow_up_share
+from recorder.queue.training.follow_up_share import StepChoice
 from recorder.registry import aliases, live_findings
 from recorder.registry.aliases import AliasView
 from recorder.registry.live_findings import DRIFT, FALL, LiveFinding
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.settings import HealthSettings, LearnSettings, RecorderSettings, RuleName
 from recorder.states import GroupState
 from recorder.stats.falls import describe_fall, find_fall
 from recorder.store.bootstrap import open_store
@@ -52,6 +53,7 @@ from trainer.campaign.health import RULES
 from trainer.errors import AliasBusy, StepFailed
 from trainer.progress import WAITING, CompositeProgress, Notice, PhaseFile, PhaseStatus, Progress
 from trainer.runtime.examiner import Examiner
+from trainer.runtime.health_watch import HealthWatch
 from trainer.runtime.rank_program import require_one_alias
 from trainer.runtime.resolved_settings import trainer_settings
 from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer
@@ -150,6 +152,11 @@ class StepSchedule:
         await live_findings.write_finding(self._store, alias, found.version_id, finding, found.figures)
         return True
 
+    @property
+    def health(self) -> Mapping[RuleName, HealthSettings]:
+        """The health rules' settings."""
+        return self._settings.learn.health
+
     def least(self) -> int:
         """The minimum number of groups of a step."""
         return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)
@@ -181,6 +188,8 @@ class Learner:
         self._schedule = schedule
         self._last_status = ""
         self._steps = 0
+        self._passed_over: set[str] = set()
+        self._health = HealthWatch(store, alias, schedule.health, progress)
 
     async def run(self) -> CampaignView:
         """Learn until cancelled, or until a campaign runs on the alias: return it, and the caller releases the alias.
@@ -194,6 +203,8 @@ class Learner:
                 await require_accepted(self._store, self._alias)
                 while not (running := await campaigns.list_running(self._store, self._alias.id)):
                     stage = await self._schedule.look()
+                    if stage.is_step_due and await self._health.pause():
+                        stage = await self._schedule.look()
                     if not (claimed := await self._claim(stage)):
                         break
                     await self._try_step(claimed)
@@ -216,15 +227,30 @@ class Learner:
         """The groups of a step, or none if no step is due."""
         if not stage.is_step_due:
             return []
+        lacking = await baselines.list_lacking_recipes(self._store, self._alias.id)
+        choice = await self._choose(lacking)
+        if choice is not None and set(choice.taken) <= self._passed_over:
+            return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
-            lacking=await baselines.list_lacking_recipes(self._store, self._alias.id),
+            lacking=lacking, group_ids=None if choice is None else choice.taken,
         )  # fmt: skip
         if len(claimed) < self._schedule.least():  # another process took some of them
             for claim in claimed:
                 await claims.return_claim(self._store, claim)
             return []
+        if choice is not None:
+            share, project = self._settings.follow_up_share, self._alias.project_id
+            await follow_up_share.write_waiting(self._store, project, choice.waiting, share)
         return claimed
+
+    async def _choose(self, lacking: Collection[str]) -> StepChoice | None:
+        """The groups that the share of follow-ups allows; None: it allows all."""
+        share = self._settings.follow_up_share
+        if share >= 1:
+            return None
+        limit = self._settings.max_groups
+        return await follow_up_share.choose_groups(self._store, self._alias.id, share, limit, lacking)
 
     async def _step(self, claimed: Sequence[GroupClaim]) -> None:
         self._last_status = ""
@@ -233,34 +259,36 @@ class Learner:
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
         report = await self._trainer.train_once(claimed)
         metrics = report.metrics
+        # They stay scored, and nothing else joins them before more groups come: do not take the same ones again.
+        self._passed_over = {one.group_id for one in claimed} if report.waits_for_others else set()
         if report.notice is not None:
             self._progress.tell(Notice(report.notice, warning=True))
-        self._progress.tell(
-            StepDone(
-                step=report.step.number if report.step else 0,
-                version=report.version.name if report.version else None,
-                sampled_by="",
-                success=None,
-                reward=metrics.get("reward_mean"),
-                kl=metrics.get("kl_engine"),
-                kl_base=metrics.get("kl_base"),
-                tokens_per_s=metrics.get("tokens_per_s"),
-                attempts=0,
-                errored=0,
-                trained=report.trained,
-                left_out=dict(report.left_out),
-                seconds={"training": time.monotonic() - began},
-                note=report.reason or report.note,
-                failed=report.is_fault,
-                metrics=dict(metrics),
-            )
+        done = StepDone(
+            step=report.step.number if report.step else 0,
+            version=report.version.name if report.version else None,
+            sampled_by="",
+            success=None,
+            reward=metrics.get("reward_mean"),
+            kl=metrics.get("kl_engine"),
+            kl_base=metrics.get("kl_base"),
+            tokens_per_s=metrics.get("tokens_per_s"),
+            attempts=0,
+            errored=0,
+            trained=report.trained,
+            left_out=dict(report.left_out),
+            seconds={"training": time.monotonic() - began},
+            note=report.reason or report.note,
+            failed=report.is_fault,
+            metrics=dict(metrics),
         )
+        self._progress.tell(done)
+        await self._health.note_step(done)
 
     def _report_status(self, stage: LearningStage) -> None:
         if not stage.is_step_due and stage.status.text != self._last_status:
             self._last_status = stage.status.text
             self._progress.tell(PhaseStatus(0, WAITING, detail=stage.detail))
-            if stage.status.code in (StageCode.REWARD_FALL, StageCode.KL_BASE_MAX):
+            if stage.status.code in (StageCode.REWARD_FALL, StageCode.KL_BASE_MAX, StageCode.HEALTH_RULE):
                 self._progress.tell(Notice(stage.status.text, warning=True))
 
 

@@ -48,7 +48,7 @@ from trainer.step.group_reader import GroupReader
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.runner import RunningStep, StepEndedEarly, StepRunner
 from trainer.step.state.base_match import check_base, require_same_base
-from trainer.step.state.claims import exclude_untrainable, give_back_claims
+from trainer.step.state.claims import ONE_KEY_ALONE, exclude_untrainable, give_back_claims, limit_follow_ups
 from trainer.step.state.engine_facts import NO_FACTS, EngineFacts
 from trainer.step.state.folders import TrainerFolders, remove_unfinished, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -287,16 +287,24 @@ class AliasTrainer:
         scored = await self._reader.load_scores(claims, seconds)
         parts = [part for score in scored.values() for part in score.parts]
         text = TextCheck(self._decode, *self._engine.parsers) if self._decode is not None else None
-        found = await self._reader.read(scored, parent, seconds, text)
+        read = await self._reader.read(scored, parent, seconds, text)
+        found = read.rows
         found = found if self._settings.uses_rewards else [group.rewards_alone() for group in found]
-        teaching = await exclude_untrainable(self._store, self._keeper, found, claims)
-        groups = [*excluded, *found]
+        trainable = await exclude_untrainable(self._store, self._keeper, found, claims)
+        share = self._settings.follow_up_share if campaign_id is None else 1.0
+        of_follow_ups = [id_ for id_, score in scored.items() if score.follow_up]
+        limited = await limit_follow_ups(self._store, self._keeper, trainable, claims, of_follow_ups, share)
+        teaching = limited.groups
+        groups = [*excluded, *(group for group in found if group.group_id not in limited.waiting)]
         unasked = {*unasked, *scores.unasked_trajectories(parts)}
-        metrics = summary.reward_metrics(groups, unasked)
+        # A campaign has such figures of its whole round.
+        health = read.figures if campaign_id is None else {}
+        metrics = {**summary.reward_metrics(groups, unasked), **limited.metrics, **health}
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
-            reason = "no group can be trained on" + (f": {left}" if left else "")
-            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
+            waits = bool(limited.waiting)
+            reason = ONE_KEY_ALONE if waits else "no group can be trained on" + (f": {left}" if left else "")
+            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase, waits_for_others=waits)
         metrics |= summary.part_metrics(teaching, parts)
         metrics["text_contradictions"] = float(len(text.contradictions)) if text is not None else 0.0
         taught = {group.group_id for group in teaching}

@@ -22,6 +22,7 @@ from recorder.views.trajectories.shapes import GroupView
 from trainer.batch.recorded_text import TextCheck
 from trainer.batch.rows import FitsAlone, RowBasis
 from trainer.errors import TrainerError
+from trainer.measures.round_figures import health_figures
 from trainer.objectives.group_rows import GroupRows, group_rows
 from trainer.settings import TrainerSettings
 from trainer.step import baselines
@@ -31,10 +32,21 @@ from trainer.step.state.torch_thread import TorchThread
 
 @dataclass(frozen=True, slots=True)
 class ClaimedScore:
-    """The score that a group was claimed with. `judge_hash`: of the judge model in its rewards, if there is one."""
+    """The score that a group was claimed with. `judge_hash`: of the judge model in its rewards, if there is one;
+    `follow_up`: what users wrote next has a part in them.
+    """
 
     parts: Sequence[NewPart] = ()
     judge_hash: str | None = None
+    follow_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroups:
+    """The rows of claimed groups, and the figures of their trajectories that health rules read."""
+
+    rows: list[GroupRows]
+    figures: Mapping[str, float]
 
 
 class GroupReader:
@@ -63,10 +75,8 @@ class GroupReader:
             of_group[claim.group_id] = claim.score_id
         with seconds.phase("read"):
             found = await scores.get_scores(self._store, of_group.values())
-        return {
-            group_id: ClaimedScore(found[id_].parts, found[id_].judge_hash) if id_ in found else ClaimedScore()
-            for group_id, id_ in of_group.items()
-        }
+        claimed = {id_: ClaimedScore(score.parts, score.judge_hash, score.follow_up) for id_, score in found.items()}
+        return {group_id: claimed.get(id_, ClaimedScore()) for group_id, id_ in of_group.items()}
 
     async def read(
         self,
@@ -74,7 +84,7 @@ class GroupReader:
         parent: VersionView,
         seconds: PhaseSeconds,
         text: TextCheck | None,
-    ) -> list[GroupRows]:
+    ) -> ReadGroups:
         """Return the rows of the groups, for a step from `parent`. `text`: compares answers with their ids."""
         ancestry = await versions.list_ancestors(self._store, parent.id)
         ids = list(scored)
@@ -105,8 +115,11 @@ class GroupReader:
                 turn_weight=settings.turn_weight,
             )
 
-        def all_rows() -> list[GroupRows]:
-            return [rows_of(view, given) for view, given in zip(views, rewards, strict=True)]
+        by_score = {view.current_score_id or "": scored[view.id] for view in views}
+
+        def read_all() -> ReadGroups:
+            rows = [rows_of(view, given) for view, given in zip(views, rewards, strict=True)]
+            return ReadGroups(rows, health_figures(views, by_score))
 
         with seconds.phase("rows"):
-            return await self._torch.run(all_rows)
+            return await self._torch.run(read_all)

@@ -246,6 +246,8 @@ _TRAIN: Final = tuple(
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
+        ("follow_up_share", SHARE, _EACH, "largest share of one key's follow-ups, if trainer.follow_up_share is set"),
+        ("follow_ups_waiting", "trajectories", _EACH, "trajectories that wait for a later step because of it"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
         ("credited_turns", "turns", _EACH, "turns whose own value changed their advantage, with trainer.turn_weight"),
         ("demonstrations", "demonstrations", _MADE, "those that the step imitated, if it imitates"),
@@ -309,8 +311,9 @@ _DRIFT: Final = tuple(
     )
 )
 _HEALTH: Final = tuple(
-    FigureName(f"health/{name}", unit, "each step of a campaign", what)
+    FigureName(f"health/{name}", unit, _EACH, what)
     for name, unit, what in (
+        ("attempts", "attempts", "of `hone learn`: trajectories that the figures are of"),
         ("length", "tokens", "sampled tokens per attempt"),
         ("turns", "turns", "turns per attempt"),
         ("tool_calls", "calls", "tool calls per attempt"),
@@ -328,7 +331,7 @@ _END: Final = (
         "alarm/RULE",
         "1 or 2",
         "when a health rule fires",
-        "1: noted, or the rule ended the campaign; 2: the rule paused the campaign (docs/health.md)",
+        "1: noted, or the rule ended the campaign; 2: it paused the campaign or learning (docs/health.md)",
     ),
     FigureName("setting_changed", "1", "at a change", "a setting, the judge recipe or the judge changed"),
     FigureName("end/success_before", SHARE, "at the end", "success at the first measurement"),

@@ -88,6 +88,7 @@ class NewScore(ScoreRow):
 
     absolute: bool = False  # the rewards can be compared with other groups: no ranking changed them
     judge_hash: str | None = None  # of the judge whose verdicts are in the rewards; None: no model's are
+    follow_up: bool = False  # what users wrote next has a part in the rewards
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # the prompt of the reply, if the request was sent just now
     prompts: Sequence[JudgePrompt] = ()  # the prompts of several requests; `prompt` is None then
@@ -103,6 +104,7 @@ class StoredScore(ScoreRow):
     group_id: str
     absolute: bool
     judge_hash: str | None
+    follow_up: bool
     created_at: float
     parts: Sequence[NewPart]
 
@@ -183,7 +185,7 @@ async def _insert(
     score_id = new_id("score")
     row = {name: _storable(value) for name, value in score.row_fields().items() if name != "replies"}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
-    of_rewards = {"absolute": score.absolute, "judge_hash": score.judge_hash}
+    of_rewards = {"absolute": score.absolute, "judge_hash": score.judge_hash, "follow_up": score.follow_up}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **of_rewards, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]

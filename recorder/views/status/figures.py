@@ -21,6 +21,7 @@ from recorder.queue import gate_requests
 from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import cross_checks
 from recorder.queue.judging.scores import REWARD
+from recorder.registry.learning_health import LearningHealth, load_health
 from recorder.registry.versions import parse_name
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
@@ -116,6 +117,7 @@ class ProjectFigures:
     troubles: Sequence[JudgingTrouble]
     missing_parts: Sequence[MissingPart]
     judges: Sequence[JudgeAgreement]
+    health: Sequence[LearningHealth]  # what health rules say about live learning, by alias
 
 
 async def load_figures(
@@ -143,6 +145,7 @@ async def load_figures(
             troubles=await list_troubles(conn, project.id),
             missing_parts=await list_missing_parts(conn, project.id),
             judges=await list_judge_agreement(conn, project.id),
+            health=[one for one in await load_health(conn, project.id) if one.signals],
         )
 
 

@@ -20,6 +20,7 @@ from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry import replicas
 from recorder.registry.alias_moves import BY_HAND
 from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.learning_health import LearningHealth
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
@@ -191,6 +192,7 @@ class Status:
     gate: list[GateStatus]
     missing_parts: Sequence[MissingPart]
     judges: Sequence[JudgeAgreement]
+    health: Sequence[LearningHealth]  # of each alias about which a health rule signals
     unscored: list[UnscoredGroups]
     shadow_answers: list[ShadowCost]
     never_trained: list[NeverTrainedClient]
@@ -304,6 +306,7 @@ def _learning(found: ProjectFigures) -> dict[str, Any]:
         "gate": [GateStatus(**_fields(one), for_s=found.at - one.since) for one in found.undecided],
         "missing_parts": found.missing_parts,
         "judges": found.judges,
+        "health": found.health,
         "unscored": [
             UnscoredGroups(**_fields(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
             for one in found.troubles
@@ -341,6 +344,8 @@ def list_alarms(status: Status) -> Iterator[str]:
         yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
     for judges in status.judges:
         yield from judges.alarms
+    for watched in status.health:
+        yield from watched.sentences()
     for stage in status.stages:
         if stage.code == StageCode.LOGPROB_GAP:
             yield f"{stage.code}: {stage.text}"

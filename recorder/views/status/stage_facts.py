@@ -36,6 +36,7 @@ from recorder.queue.groups.uses import (
 from recorder.queue.training import baselines, budgets, gpu_pauses, refusals
 from recorder.queue.training import steps as training_steps
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
+from recorder.queue.training.follow_up_share import apply_share
 from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry import live_findings, versions
 from recorder.registry.aliases import AliasView, get_aliases
@@ -354,6 +355,8 @@ async def _alias(
     lacking = await baselines.list_lacking_recipes(store, alias.id)
     if trainable is None:
         trainable = await claims.waiting_for_training(store, alias.id, lacking, settings.learn.max_age_s)
+    share, most = settings.trainer.follow_up_share, settings.trainer.max_groups
+    trainable = await apply_share(store, alias.id, trainable, share, most, lacking, settings.learn.max_age_s)
     if trainable.groups + trainable.held:
         counts[GroupState.SCORED] = trainable.groups + trainable.held
     running = await campaigns.list_running(store, alias.id)

@@ -71,10 +71,12 @@ class StageCode(StrEnum):
     SCHEDULE_ENDED = "schedule_ended"
     REWARD_FALL = "reward_fall"
     KL_BASE_MAX = "kl_base_max"
+    HEALTH_RULE = "health_rule"
     PAUSE_SHARE = "max_pause_share"
     LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"
     BASELINE = "baseline"
+    FOLLOW_UP_SHARE = "follow_up_share"
     FIRST_WAIT = "first_wait"
     NO_LEARNER = "no_learner"
     STEP_DUE = "step_due"
@@ -282,6 +284,13 @@ def _without_enough_groups(
     if due_s is not None:
         text += f" A step begins with those that are scored at about {clock_time(facts.at + due_s, facts.at)}."
         return _learning_waits(alias, StageCode.FIRST_WAIT, text, facts.at + due_s)
+    if alias.trainable.follow_ups:
+        share = percent(settings.trainer.follow_up_share)
+        text += (
+            f" {_are(alias.trainable.follow_ups)} held back: follow-ups of one key are at most {share} of a step. "
+            "Other traffic makes room for them, and so does a higher trainer.follow_up_share."
+        )
+        return _learning_waits(alias, StageCode.FOLLOW_UP_SHARE, text, alias.closes_at)
     if any(alias.groups.get(state) for state in _FOR_THE_JUDGE):
         if (held := _judge_held(facts, settings)) is not None:
             return _learning_paused(alias, held)

@@ -18,7 +18,7 @@ from judge.adversarial.tasks import TrickTask
 from judge.adversarial.tricks import KINDS, RecipeContext
 from judge.errors import JudgeUsage
 from judge.llm.judge_model import JudgeAnswer, Messages
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from tests.judge.judge_server import documents
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from judge.calibration.judged_groups import JudgedGroup
 from judge.calibration.labels import PeopleComparison, count_pairs, labelled_pairs
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage, LabelsInvalid
 from judge.llm.judge_model import JudgeAnswer, Messages
-from judge.llm.ruler import Ask
+from judge.llm.repair import Ask
 from judge.scoring.reward_parts import judge_hash
 from judge.settings import JudgeSettings
 from recorder.queue import feedback

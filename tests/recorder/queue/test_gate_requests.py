@@ -7,12 +7,13 @@ import pytest
 from recorder.queue import attempts, campaigns, gate_requests, leases
 from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import GroupBinding, NewScenario
-from recorder.queue.gate_requests import GateArm, GatePair, GateProgress, GateRequest
+from recorder.queue.gate_requests import AcceptedVersion, GateArm, GatePair, GateProgress, GateRequest
 from recorder.queue.groups.closure import close_group
 from recorder.queue.groups.lookup import BY_FUNCTION
 from recorder.registry.versions import VersionView, allocate_version, get_version, get_versions, mark_version
 from recorder.states import AttemptState, CampaignState, GroupState, Purpose, VersionState
 from recorder.store.database import Project
+from recorder.store.schema import steps
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -162,3 +163,17 @@ async def test_a_gates_groups_never_wait_for_a_judge(rows: Rows) -> None:
     group, *_ = await planned(rows, wish, 1)
     closed = await close_group(Project(rows.store, PROJECT), group)
     assert (closed.state, closed.reason) == (GroupState.LEFT_OUT, "measured")
+
+
+async def test_a_version_that_its_gate_accepted_has_the_mean_of_its_own_attempts(rows: Rows) -> None:
+    wish = await asked(rows)
+    new_0, old_0, new_1, old_1 = await planned(rows, wish, 1)
+    await gate_requests.write_round(rows.store, wish.row.id, 1, {new_0: 1.0, old_0: 1.0, new_1: 0.0, old_1: 1.0})
+    version, live = await gates_version(rows, wish), (await rows.alias()).live_version_id
+    made = {"project_id": PROJECT, "alias_id": wish.row.alias_id, "state": "done", "metrics": {}, "started_at": 1.0}
+    await rows.insert(steps, {"id": "step_1", "number": 7, "parent_version_id": live, "version_id": version, **made})
+    assert live is not None
+    assert await gate_requests.list_accepted(rows.store, live, 0.0) == []  # it is not live yet
+    found = await gate_requests.list_accepted(rows.store, version, 0.0)
+    assert found == [AcceptedVersion(1, 7, 2, 0.5)]
+    assert await gate_requests.list_accepted(rows.store, version, 1e12) == []

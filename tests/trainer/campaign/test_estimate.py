@@ -15,6 +15,7 @@ from trainer.campaign.estimate import (
     count_campaign,
     judge_tokens,
     recipe_judges,
+    scale_counts,
 )
 from trainer.campaign.record import CampaignPlan
 from trainer.campaign_settings import CampaignSettings
@@ -75,6 +76,18 @@ def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_si
     found = count_campaign(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [RULER])
     assert (found.validation, found.test) == (3 * 2, 3 * 2)
     assert found.ruler == 3 + 3 + 3
+
+
+def test_follow_ups_ask_at_most_once_an_attempt_in_every_round_that_is_judged() -> None:
+    follow_up = RewardSettings(kind="follow_up")
+    found = count_campaign(plan([PLAIN], [PLAIN], val_attempts=2), [follow_up, RULER])
+    assert (found.follow_up, found.judged) == (found.attempts, found.attempts)
+    assert found.requests == found.attempts + found.ruler
+    assert found.answers_shown == 2 * found.attempts  # by RULER, and each by itself
+    assert scale_counts(found, 2).follow_up == found.attempts / 2
+    assert recipe_judges(judge_settings(follow_up)) == "openai/judge"
+    counted = judge_tokens(found, judge_settings(follow_up), TokenEstimate(None, None, ""), None, "a")
+    assert counted.answered == 100 * found.requests
 
 
 def test_what_tempts_is_counted_in_its_share() -> None:

@@ -14,7 +14,8 @@ from recorder.states import CallKind, CallState, TrajectoryState
 from recorder.views.trajectories.shapes import TrajectoryView
 from tests.recorder.score_rows import stored_score
 from tests.trainer.building import call, choice, group, trajectory
-from trainer.campaign.measurement import is_all_judged, repetition, round_figures
+from trainer.campaign.measurement import is_all_judged
+from trainer.measures.round_figures import repetition, round_figures
 
 words = st.lists(st.sampled_from("abcdefg"), max_size=30).map(" ".join)
 rewards = st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), max_size=6)

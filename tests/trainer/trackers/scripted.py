@@ -21,7 +21,8 @@ SECRET: Final = "sk-nobody-else-may-read-this"
 
 _TRAINER: Final = (
     "reward_mean", "reward_std", "groups", "groups_trained", "pair_weight", "credited_turns", "loss", "kl_engine",
-    "kl_base", "logprob_gap", "logprob_gap_max", "logprob_gap_bound", "fresh_tokens", "engine_mismatch", "copy_gap",
+    "kl_base", "follow_up_share", "follow_ups_waiting", "logprob_gap", "logprob_gap_max", "logprob_gap_bound",
+    "fresh_tokens", "engine_mismatch", "copy_gap",
     "ratio_mean", "ratio_max", "clip_fraction", "entropy", "grad_norm", "grad_norm_limit", "lr", "rows",
     "rows_per_trajectory", "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation",
     "text_contradictions", "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met",
@@ -32,7 +33,7 @@ _TRAINER: Final = (
 )  # fmt: skip
 _HEALTH: Final = (
     "length", "turns", "tool_calls", "seconds", "repetition", "zero_variance", "perfect", "judge_agreement",
-    "strong_agreement", "strong_scores",
+    "strong_agreement", "strong_scores", "attempts",
 )  # fmt: skip
 _OF_ATTEMPTS: Final = {"turns": 3.0, "tokens": 120.0, "seconds": 1.5, "part.ruler": 0.4, "reward_std": 0.1}
 

@@ -5,15 +5,22 @@ Refuses: the groups of a step that failed (`trainer.step.runner`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
 from recorder.errors import LeaseLost, StoreUnavailable
 from recorder.queue.claims import GroupClaim, return_claim
 from recorder.queue.judging import scores
+from recorder.queue.training import follow_up_share
+from recorder.queue.training.follow_up_share import StepGroup
 from recorder.store.database import Store
 from trainer.objectives.group_rows import GroupRows
 from trainer.step.lease_renewer import LeaseRenewer
+
+ONE_KEY_ALONE: Final = "all that is left are follow-ups of one key, more than trainer.follow_up_share of a step"
 
 
 async def give_back_claims(store: Store, claims: Sequence[GroupClaim]) -> None:
@@ -34,3 +41,45 @@ async def exclude_untrainable(
             keeper.drop(claim)
             await scores.exclude_group(store, claim, group.code)
     return [group for group in groups if group.code is None]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedStep:
+    """The groups of a step within `trainer.follow_up_share`, and the ids of those that wait for a later one."""
+
+    groups: Sequence[GroupRows]
+    waiting: Collection[str] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+async def limit_follow_ups(
+    store: Store,
+    keeper: LeaseRenewer,
+    groups: Sequence[GroupRows],
+    claims: Sequence[GroupClaim],
+    of_follow_ups: Collection[str],
+    share: float,
+) -> LimitedStep:
+    """Give back the groups whose trained trajectories exceed the share. `of_follow_ups`: groups rewarded by follow-ups.
+
+    Groups were chosen by their rewards before they were claimed; which trajectories are trained on is known only now.
+    """
+    if share >= 1:
+        return LimitedStep(groups)
+    runs = {id_ for group in groups if group.group_id in of_follow_ups for id_ in group.trained}
+    families = await follow_up_share.load_key_families(store, runs)
+    counted = [
+        StepGroup(one.group_id, len(one.trained), Counter(families[id_] for id_ in one.trained if id_ in families))
+        for one in groups
+    ]
+    waiting = set(follow_up_share.find_waiting(counted, share, len(counted)))
+    for claim in claims:
+        if claim.group_id in waiting:
+            keeper.drop(claim)
+            await return_claim(store, claim)
+            await follow_up_share.write_waiting(store, claim.project_id, [claim.group_id], share)
+    metrics = {
+        "follow_up_share": follow_up_share.largest_share([one for one in counted if one.id not in waiting]),
+        "follow_ups_waiting": float(sum(one.trajectories for one in counted if one.id in waiting)),
+    }
+    return LimitedStep([one for one in groups if one.group_id not in waiting], waiting, metrics)

@@ -222,6 +222,18 @@ def test_a_step_limit_is_told_with_the_moment_that_frees_it() -> None:
     )
 
 
+def test_follow_ups_that_wait_for_others_are_told() -> None:
+    counts = {GroupState.SCORED: 9}
+    alias = AliasFacts("demo", counts, TrainableGroups(1, 0.0, held=8, follow_ups=7), closes_at=AT + 60)
+    stage = learning_stage(alias, FACTS, LoopSettings(trainer=TrainerSettings(follow_up_share=0.2)))
+    text = (
+        "Learning waits for 4 scored groups: 1 is scored, 8 are scored and held back. 7 groups are held back: "
+        "follow-ups of one key are at most 20.0 % of a step. Other traffic makes room for them, and so does a higher "
+        "trainer.follow_up_share."
+    )
+    assert (stage.code, stage.until, stage.text) == ("follow_up_share", AT + 60, text)
+
+
 def test_too_few_groups_are_told_with_all_that_are_on_their_way() -> None:
     counts = {GroupState.SCORED: 1, GroupState.JUDGING: 2, GroupState.OPEN: 3}
     alias = AliasFacts("demo", counts, TrainableGroups(1, 0.0), closes_at=AT + 60)
