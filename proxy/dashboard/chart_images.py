@@ -105,6 +105,8 @@ def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
             if any(name in step.drift for step in oldest_first)
         ),
     )
+    scored = tuple(step.drift.get("score") for step in oldest_first)
+    drawn["forgetting"] = Chart("Forgetting: mean score on the drift set", places, (Series("score", scored),))
     phases = list(dict.fromkeys(phase for step in oldest_first for phase in step.seconds))
     spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in oldest_first)) for phase in phases)
     return drawn | {"seconds": Chart("Seconds by phase", places, spent, bars=True)}

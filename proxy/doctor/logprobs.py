@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from proxy.engine.answers import EngineQuestion
@@ -89,7 +90,7 @@ async def _check(url: str, key: str | None, model: str) -> Finding | None:
 
 async def _pair(replica: Replica, model: str, temperature: float) -> tuple[float, float]:
     """The logprob of a token that was sampled at a temperature, as reported there, and the same token's at 1."""
-    answer = await replica.answer(model, _QUESTION, temperature=temperature)
+    answer = await replica.answer(model, replace(_QUESTION, temperature=temperature))
     if not answer.token_ids or math.isnan(answer.logprobs[0]):
         raise EngineError(f"the engine {replica.url} answered a chat without logprobs")
     plain = await replica.logprobs(model, answer.prompt_ids, answer.token_ids[:1])

@@ -27,16 +27,17 @@ class EngineQuestion:
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
     max_tokens: int | None = None
+    temperature: float = 1.0
 
     def body(self, model: str) -> dict[str, Any]:
-        """Return the request. It samples plainly, whatever the recorded call used, so that logprobs are the model's
-        own.
+        """Return the request. Apart from the temperature it samples plainly, whatever the recorded call used, so that
+        logprobs are the model's own.
         """
         request: dict[str, Any] = {
             "model": model,
             "messages": list(self.messages),
             "max_tokens": min(self.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS),
-            "temperature": 1.0,
+            "temperature": self.temperature,
             "top_p": 1.0,
             "logprobs": True,
             "top_logprobs": 0,

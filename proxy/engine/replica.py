@@ -142,10 +142,9 @@ class Replica:
                 f"the engine {self.url} answered a probe without the requested logprobs: {str(body)[:300]}"
             ) from e
 
-    async def answer(self, model: str, question: EngineQuestion, *, temperature: float = 1.0) -> EngineAnswer:
+    async def answer(self, model: str, question: EngineQuestion) -> EngineAnswer:
         """Return one answer, sampled plainly. Raises EngineUnreachable, EngineError."""
-        request = question.body(model) | {"temperature": temperature}
-        body = await self._json("POST", "/v1/chat/completions", json=request)
+        body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
         return read_answer(self.url, body)
 
     async def logprobs_of(self, model: str, token_ids: Sequence[int]) -> list[float]:

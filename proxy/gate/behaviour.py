@@ -1,4 +1,6 @@
-"""Test whether a version behaves worse: a paired comparison with the live version, by judged first turns or scenarios.
+"""Test whether a version behaves worse: a paired comparison with another one, by judged first turns or scenarios.
+
+The other one is the live version, or an earlier one (`proxy.gate.earlier`).
 
 Owns: a pair as rows, who won it, when enough pairs were measured, and requesting attempts at held-out scenarios from
 the learner through the store. Refuses: judging, sampling (`proxy.gate.sanity`), and attempts and success of scenarios
@@ -86,7 +88,7 @@ class PairWins:
 
 @dataclass(frozen=True, slots=True)
 class BehaviourArms:
-    """The two versions that are compared, and what that needs."""
+    """The two versions that are compared, and what that needs. `live`: the live version, or an earlier one."""
 
     store: Store
     recorder: Recorder
@@ -102,45 +104,72 @@ async def ask_first_turns(
 ) -> str:
     """Have up to `most` pairs judged, until they decide; values are added to `won` as they come.
 
-    Starts with `pairs`, one for each first turn; for further pairs the first turns are sampled again. Ends early if the
-    judge could score no pair of a batch, or may not judge any more. Returns the reason if pairs are missing, else "".
-    Raises EngineUnreachable, StoreError.
+    Starts with `pairs`, one for each first turn or none; for further pairs the first turns are sampled (again), `AGAIN`
+    times each in all. Ends early if the judge could score no pair of a batch, or may not judge any more. Returns
+    the reason if pairs are missing, else "". Raises EngineUnreachable, StoreError.
     """
-    if not await list_holders(Project(arms.store, arms.alias.project_id), leases.JUDGE):
+    if not await has_judge(arms):
         return "no judge is running to compare behaviour (`hone judge`)"
-    todo: list[AnswerPair | EngineQuestion] = [*pairs, *(question for _ in range(AGAIN - 1) for question in questions)]
+    more = AGAIN - 1 if pairs else AGAIN
+    todo: list[AnswerPair | EngineQuestion] = [*pairs, *(question for _ in range(more) for question in questions)]
     del todo[most:]
     for first in range(0, len(todo), BATCH):
-        held = await _held(arms)
+        held = await judging_hold(arms)
         seen = await _batch(arms, todo[first : first + BATCH]) if held is None else []
         won.values += seen
         if won.decided:
             return ""
         if not seen:
-            held = held or await _held(arms)
+            held = held or await judging_hold(arms)
             return f"judging of pairs has stopped: {held.why}" if held else "" if won.values else UNSCORED
     return ""
 
 
-async def _held(arms: BehaviourArms) -> BudgetHold | None:
+async def has_judge(arms: BehaviourArms) -> bool:
+    """Whether a judge is running."""
+    return bool(await list_holders(Project(arms.store, arms.alias.project_id), leases.JUDGE))
+
+
+async def judging_hold(arms: BehaviourArms) -> BudgetHold | None:
     """The budget that forbids judging a pair, if any: it belongs to no campaign."""
     return await budgets.judging_hold(Project(arms.store, arms.alias.project_id), arms.learn)
 
 
 async def _batch(arms: BehaviourArms, todo: Sequence[AnswerPair | EngineQuestion]) -> list[float]:
-    """The value of each pair that both versions answered and that was judged at least once; questions are sampled
-    first.
-    """
+    """The value of each pair that was judged at least once; questions are sampled first."""
     questions = [question for question in todo if isinstance(question, EngineQuestion)]
     new_pairs = await ask_both(arms.replica, questions, arms.version.engine_name, arms.live.engine_name)
     pairs = [*(pair for pair in todo if isinstance(pair, AnswerPair)), *new_pairs]
-    both = [(pair.question, pair.candidate, pair.live) for pair in pairs if pair.candidate is not None]
-    written = await asyncio.gather(*(_write(arms, *sampled) for sampled in both for _ in range(2)))
+    return [value for value in await judge_pairs(arms, pairs) if value is not None]
+
+
+async def judge_pairs(arms: BehaviourArms, pairs: Sequence[AnswerPair]) -> list[float | None]:
+    """Have each pair judged twice; return the value of each: 1 for a win, 0 for a loss, between them for a tie.
+
+    None: the version did not answer, or the judge gave no reward. Raises StoreError.
+    """
+    both = {
+        at: (pair.question, pair.candidate, pair.live) for at, pair in enumerate(pairs) if pair.candidate is not None
+    }
+    written = await asyncio.gather(*(_write(arms, *sampled) for sampled in both.values() for _ in range(2)))
     scored = await _judged(arms, [group.id for group in written])
     values = [await _outcome(arms.store, group, scored[group.id]) for group in written]
     judged = zip(values[::2], values[1::2], strict=True)
     known = [[value for value in twice if value is not None] for twice in judged]
-    return [sum(twice) / len(twice) for twice in known if twice]
+    of_pair = dict(zip(both, (fmean(twice) if twice else None for twice in known), strict=True))
+    return [of_pair.get(at) for at in range(len(pairs))]
+
+
+async def judge_alone(
+    arms: BehaviourArms, answers: Sequence[tuple[EngineQuestion, EngineAnswer]]
+) -> list[float | None]:
+    """Have each answer of the version judged by itself; return the reward of each, None without one."""
+    written = await asyncio.gather(
+        *(_write_arm(arms, new_id("gate"), 1, question, arms.version, answer) for question, answer in answers)
+    )
+    scored = await _judged(arms, [group_id for group_id, _ in written])
+    rewards = [await _rewards(arms.store, scored[group_id]) for group_id, _ in written]
+    return [own.get(trajectory_id) for own, (_, trajectory_id) in zip(rewards, written, strict=True)]
 
 
 async def _judged(arms: BehaviourArms, group_ids: Sequence[str]) -> Mapping[str, str | None]:
@@ -148,7 +177,7 @@ async def _judged(arms: BehaviourArms, group_ids: Sequence[str]) -> Mapping[str,
     judging = asyncio.create_task(scores.wait_for_scores(arms.store, group_ids))
     try:
         while not (await asyncio.wait({judging}, timeout=LOOK_S))[0]:
-            if await _held(arms) is not None:
+            if await judging_hold(arms) is not None:
                 return (await scores.current_scores(arms.store, group_ids))[0]
         return judging.result()
     finally:
@@ -169,21 +198,22 @@ async def _write(
     """Write a pair as a group that is ready for a judge, in a random order."""
     name = new_id("gate")
     todo = [(arms.version, candidate), (arms.live, live)]
-    secrets.SystemRandom().shuffle(todo)
-    refs = await asyncio.gather(*(_write_arm(arms, name, question, *arm) for arm in todo))
-    ids = {version.id: ref for (version, _), (_, ref) in zip(todo, refs, strict=True)}
-    return _PairGroup(refs[0][0], ids[arms.version.id], ids[arms.live.id])
+    order = [0, 1]
+    secrets.SystemRandom().shuffle(order)
+    refs = await asyncio.gather(*(_write_arm(arms, name, len(todo), question, *todo[arm]) for arm in order))
+    own, other = (refs[order.index(arm)][1] for arm in (0, 1))
+    return _PairGroup(refs[0][0], own, other)
 
 
 async def _write_arm(
-    arms: BehaviourArms, group: str, question: EngineQuestion, version: VersionView, answered: EngineAnswer
+    arms: BehaviourArms, group: str, size: int, question: EngineQuestion, version: VersionView, answered: EngineAnswer
 ) -> tuple[str, str]:
     """Write one answer as an ended trajectory; return its group's id and its own."""
     request = _request(arms.alias.name, question)
     address = Address(
         trajectory=new_id("side"),
         group=group,
-        group_size=2,
+        group_size=size,
         purpose=Purpose.EVAL,
         origin=Origin.SHADOW,
         done=True,
@@ -233,17 +263,21 @@ def _request(model: str, question: EngineQuestion) -> RecordedRequest:
         response_format=None,
         rest={},
         body_hash=secrets.token_bytes(16),  # unique, so that none is taken for a retry
-        sampling=SamplingParameters(max_tokens=question.max_tokens),
+        sampling=SamplingParameters(temperature=question.temperature, max_tokens=question.max_tokens),
     )
 
 
 async def _outcome(store: Store, group: _PairGroup, score_id: str | None) -> float | None:
     """1, 0 or a tie; None if the judge gave no reward to one of the two."""
-    rewards = await scores.score_rewards(store, score_id) if score_id is not None else {}
+    rewards = await _rewards(store, score_id)
     new, old = rewards.get(group.candidate), rewards.get(group.live)
     if new is None or old is None:
         return None
     return 0.5 if abs(new - old) <= TIE else float(new > old)
+
+
+async def _rewards(store: Store, score_id: str | None) -> Mapping[str, float | None]:
+    return await scores.score_rewards(store, score_id) if score_id is not None else {}
 
 
 EVEN: Final = 0.5
@@ -288,7 +322,7 @@ def _why_none(result: GateResult) -> str:
 
 async def give_up_request(arms: BehaviourArms) -> str | None:
     """Stop waiting for requested attempts; return how many pairs were measured, in words. None: no request was made."""
-    request = await gate_requests.find_request(arms.store, arms.version.id)
+    request = await gate_requests.find_request(arms.store, arms.version, arms.live)
     if request is None:
         return None
     await gate_requests.end_request(arms.store, request, CampaignState.FINISHED, gate_requests.LATE)

@@ -1,8 +1,9 @@
 """The gate's order: which checks a loaded version must pass before users meet it, and how it then enters service.
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and texts of its verdicts. Refuses:
-asking engines and bounds of figures (`proxy.gate.sanity`), judges and scenarios (`proxy.gate.behaviour`), and moving an
-alias: the controller applies the verdict.
+asking engines and bounds of figures (`proxy.gate.sanity`), judges and scenarios (`proxy.gate.behaviour`), which earlier
+versions are compared (`proxy.gate.earlier`), the drift set (`proxy.gate.forgetting`), and moving an alias: the
+controller applies the verdict.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final, Literal
 from proxy.engine.answers import EngineQuestion
 from proxy.gate import behaviour, sanity
 from proxy.gate.behaviour import BehaviourArms, PairWins
+from proxy.gate.earlier import Comparison, HoldVersion, find_earlier
+from proxy.gate.forgetting import FORGETTING, Forgetting, measure_forgetting
 from proxy.gate.sanity import AnswerPair, SanityBounds
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
 from recorder.queue.training.steps import step_of_version
@@ -31,7 +34,6 @@ SANE: Final = "sane"
 NOTHING_RECORDED: Final = "nothing_recorded"  # no agent has called yet; files, load and probe decide
 UNANSWERED: Final = "unanswered"  # the live version could not answer the questions either; files, load and probe decide
 NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy; files, load and probe decide
-WORSE: Final = "behaviour"  # code of a version that was shown to be worse than the live one
 NOT_PROMOTED: Final = "not_promoted"  # code of a version that was not promoted in time
 
 
@@ -65,13 +67,19 @@ def state_after_gate(policy: Promote, waited_s: float, settings: AliasSettings) 
     return "reject" if waited_s >= settings.canary_max_age_s else "wait"
 
 
-async def examine_version(arms: BehaviourArms, policy: Promote, settings: GateSettings) -> GateVerdict:
-    """Run the checks on a loaded version. Raises EngineUnreachable, StoreError."""
+async def examine_version(
+    arms: BehaviourArms, policy: Promote, settings: GateSettings, hold: HoldVersion | None = None
+) -> GateVerdict:
+    """Run the checks on a loaded version. Raises EngineUnreachable, StoreError.
+
+    `hold`: gives earlier versions a slot of the engines (`gate.earlier`); None: they are not compared.
+    """
     questions = await _questions(arms.store, arms.alias)
     held_out = settings.scenarios is not None and policy != "auto"
     if not questions and not held_out:
         return GateVerdict(True, NOTHING_RECORDED)
-    won, sane = PairWins(settings.win_at_least), GateVerdict(True, NOT_ASKED_IN_TIME)
+    sane = GateVerdict(True, NOT_ASKED_IN_TIME)
+    examination = _Examination(settings, [Comparison(arms, PairWins(settings.win_at_least))])
     try:
         async with asyncio.timeout(settings.timeout_s):
             names = arms.version.engine_name, arms.live.engine_name
@@ -79,26 +87,87 @@ async def examine_version(arms: BehaviourArms, policy: Promote, settings: GateSe
             sane = await _sanity(arms, pairs, settings) if questions else GateVerdict(True, NOTHING_RECORDED)
             if not sane.passed or policy == "auto":
                 return sane
-            most = settings.max_samples
-            comparison = (
-                behaviour.ask_scenarios(arms, most, won)
-                if held_out
-                else behaviour.ask_first_turns(arms, pairs, questions, most, won)
-            )
-            why = await comparison
+            await examination.run(pairs, questions, hold)
     except TimeoutError:
-        why = f"the pairs were not all answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
-        if held_out and (seen := await behaviour.give_up_request(arms)) is not None:
-            why += f": {seen}"
-    return _behaved(sane, won, why)
+        await examination.give_up()
+    return examination.verdict(sane)
 
 
-def _behaved(sane: GateVerdict, won: PairWins, why: str) -> GateVerdict:
-    figures = {**sane.figures, **won.figures}
-    if won.doubt.shown_worse:
-        why = f"it wins {won.doubt.mean:.0%} of {len(won.values)} pairs, below {won.at_least:.0%} (gate.win_at_least)"
-        return GateVerdict(False, WORSE, why, figures)
-    return replace(sane, why=why, figures=figures)
+@dataclass
+class _Examination:
+    """What follows sanity: the version beside the live one, beside earlier ones, and on its alias's drift set."""
+
+    settings: GateSettings
+    done: list[Comparison]  # the newest may still run
+    forgetting: Forgetting | None = None  # once it is measured
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a comparison shows the version to be worse."""
+        return any(one.won.doubt.shown_worse for one in self.done)
+
+    async def run(
+        self, pairs: Sequence[AnswerPair], questions: Sequence[EngineQuestion], hold: HoldVersion | None
+    ) -> None:
+        """Compare with the live version; where that was possible, also with the others, until one decides."""
+        live, settings = self.done[0], self.settings
+        await self._compare(live, pairs, questions)
+        if live.why:
+            return
+        if hold is not None and settings.earlier:
+            await self._compare_earlier(questions, hold)
+        if settings.forgetting_answers and not self.is_worse:
+            self.forgetting = Forgetting()
+            most = settings.forgetting_max
+            await measure_forgetting(live.arms, self.forgetting, settings.forgetting_answers, most)
+
+    async def _compare(self, one: Comparison, pairs: Sequence[AnswerPair], questions: Sequence[EngineQuestion]) -> None:
+        most = self.settings.max_samples
+        if self.settings.scenarios is not None:
+            one.why = await behaviour.ask_scenarios(one.arms, most, one.won)
+        else:
+            one.why = await behaviour.ask_first_turns(one.arms, pairs, questions, most, one.won)
+
+    async def _compare_earlier(self, questions: Sequence[EngineQuestion], hold: HoldVersion) -> None:
+        """Compare with each earlier version, until one shows the version to be worse.
+
+        Its answers are new here: it passed by those that the live comparison used, and they would favour it.
+        """
+        arms = self.done[0].arms
+        for age, earlier in (await find_earlier(arms.store, arms.live, self.settings.earlier)).items():
+            if self.is_worse:
+                return
+            one = Comparison(replace(arms, live=earlier), PairWins(self.settings.win_at_least), age)
+            self.done.append(one)
+            async with hold(earlier) as held:
+                if held.missing is None:
+                    await self._compare(one, [], questions)
+                if not one.won.decided:
+                    one.why = held.missing or one.why
+
+    async def give_up(self) -> None:
+        """Note that what runs now did not end in time."""
+        within = f"within {self.settings.timeout_s:g} s (gate.timeout_s)"
+        if self.forgetting is not None:
+            self.forgetting.why = f"the answers to the drift set were not all judged {within}"
+            return
+        late = self.done[-1]
+        late.why = f"the pairs were not all answered and judged {within}"
+        if self.settings.scenarios is not None and (seen := await behaviour.give_up_request(late.arms)) is not None:
+            late.why += f": {seen}"
+
+    def verdict(self, sane: GateVerdict) -> GateVerdict:
+        """What is decided about a version whose answers are sane."""
+        forgetting = self.forgetting or Forgetting()
+        of_all = [sane.figures, *(one.figures for one in self.done), forgetting.figures]
+        figures = {name: value for figures in of_all for name, value in figures.items()}
+        for one in self.done:
+            if one.won.doubt.shown_worse:
+                return GateVerdict(False, one.code, one.worse, figures)
+        if forgetting.fall is not None and self.settings.forgetting_max is not None:
+            return GateVerdict(False, FORGETTING, forgetting.describe_fall(self.settings.forgetting_max), figures)
+        whys = [one.why if one.age is None else f"beside {one.described}: {one.why}" for one in self.done if one.why]
+        return replace(sane, why="; ".join([*whys, *([forgetting.why] if forgetting.why else [])]), figures=figures)
 
 
 async def _questions(store: Store, alias: AliasView) -> list[EngineQuestion]:

@@ -376,6 +376,7 @@ class SamplingSettings(BaseModel):
 
 
 Promote = Literal["auto", "gate", "canary", "manual"]
+Age = Literal["day", "week"]
 
 
 class GateSettings(BaseModel):
@@ -397,7 +398,19 @@ class GateSettings(BaseModel):
     same recorded first turns. The version is rejected only if its share is significantly lower. Where no judge runs,
     figures of its answers decide."""
     max_samples: int = Field(64, ge=1)
-    """Most pairs that are judged, each twice, or attempted. A version that is undecided by then passes."""
+    """Most pairs that are judged, each twice, or attempted, in each comparison. A version that is undecided by then
+    passes."""
+    earlier: list[Age] = []
+    """Earlier versions with which a new one is also compared, because small losses add up: `day` and `week`, the newest
+    accepted version that is at least a day or a week old. Each is a comparison like that with the live version, and
+    takes a free slot of `engine.max_loras` meanwhile. Default: none."""
+    forgetting_answers: int = Field(0, ge=0)
+    """How many first turns of the alias's drift set (`trainer.drift_trajectories`) a new version answers, so that its
+    mean score on them shows what it has forgotten. A judge scores each answer; one that only compares does it beside
+    the recorded answer, twice. 0: none."""
+    forgetting_max: float | None = Field(None, gt=0)
+    """Reject a version that is shown to score lower on the drift set than one of its ancestors, by more than this mean
+    difference. It needs `forgetting_answers`. Default: measured only."""
     scenarios: Path | None = None
     """JSONL file of held-out scenarios, as `campaign.val_scenarios`. The learner attempts them with the new and the
     live version; their success rates decide, and no judge is called. It needs `agent` and `success`."""
@@ -418,6 +431,8 @@ class GateSettings(BaseModel):
                 f"{there} without {' and '.join(f'gate.{name}' for name in missing)}: held-out scenarios take all "
                 "three. Give what is missing, or omit all three"
             )
+        if self.forgetting_max is not None and not self.forgetting_answers:
+            raise ValueError("gate.forgetting_max without gate.forgetting_answers: nothing is measured. Give both")
         if self.success and not is_function_path(self.success):
             raise ValueError(
                 f"gate.success {self.success!r} is not a `module:function`: a gate's success function calls no judge"

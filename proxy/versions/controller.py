@@ -23,6 +23,7 @@ from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import pins, verification
 from proxy.versions.fleet import Fleet, Member
+from proxy.versions.guests import GuestVersions
 from proxy.versions.pauses import EnginePauser
 from proxy.versions.promotion import PromotionDecider, TrialMonitor
 from proxy.versions.routing import ServiceRouter, wait_for_event
@@ -80,8 +81,9 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(project, members, self.wake)
         versions.on_failure = self._fleet.suspect
+        self._guests = GuestVersions(self.wake, versions.refresh, engine.max_loras)
         self._deciding = PromotionDecider(
-            project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again
+            project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again, self._guests
         )
         self._on_trial = TrialMonitor(self._deciding)
         self._pauser = EnginePauser(project, self._fleet, engine, self._again)
@@ -206,9 +208,10 @@ class Controller:
         await self._pauser.tick(self._lease, {version.engine_name for version in self._kept()})
         await self._serve_kept_versions()
         await self._deciding.promote_gated()
-        await self._try_adapters()
+        if self._guests.has_room(self._kept()):
+            await self._try_adapters()
         for version in await get_versions(self._project, [VersionState.WRITTEN]):
-            if self._fleet.up():
+            if self._fleet.up() and self._guests.has_room(self._kept()):
                 await self._admit(version)
         await self._deciding.examine_loaded()
         await self._deciding.promote_gated()
@@ -306,18 +309,22 @@ class Controller:
 
     def _kept(self) -> list[VersionView]:
         snapshot = self._versions.snapshot
-        return pins.adapters_to_keep(
+        kept = pins.adapters_to_keep(
             snapshot.aliases.values(),
             snapshot.versions,
             self._pinned,
             max_loras=self._engine.max_loras,
             max_age=self._proxy.pin_max_age_versions,
         )
+        return self._guests.added(kept)
 
     async def _serve_kept_versions(self) -> None:
         self._pinned = await list_pinned_versions(self._project)
-        await self._fleet.reconcile(self._kept())
+        guest, kept = self._guests.current, self._kept()
+        await self._fleet.reconcile(kept)
         await self._fleet.report()
+        if guest is not None and (up := self._fleet.up()):
+            guest.settle(kept, up)
         if any(member.lacks for member in self._fleet.members):
             self._again(RETRY_S)
 

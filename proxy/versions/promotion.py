@@ -24,6 +24,7 @@ from proxy.gate.canary import CanaryComparison, ComparedFigure, Outcome
 from proxy.gate.examination import GateVerdict
 from proxy.settings.sections import AliasSettings
 from proxy.versions.fleet import Fleet
+from proxy.versions.guests import GuestVersions
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.registry.alias_moves import end_watch, rollback, set_canary, set_live
@@ -55,6 +56,7 @@ class PromotionDecider:
     learn: LearnSettings  # the budgets of a gate's judging
     wake: Callable[[], None]
     again: Callable[[float], None]
+    guests: GuestVersions  # earlier versions that engines hold for a gate's comparison
     _examined: dict[str, asyncio.Task[GateVerdict]] = field(default_factory=dict)  # by version id
     _deaths: dict[str, int] = field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class PromotionDecider:
         policy = await examination.service_policy(self.store, version, settings)
         arms = BehaviourArms(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
         began = time.monotonic()
-        verdict = await examination.examine_version(arms, policy, settings.gate)
+        verdict = await examination.examine_version(arms, policy, settings.gate, self.guests.hold)
         return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[GateVerdict]) -> None:

@@ -1,7 +1,10 @@
-"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and the live version.
+"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and with another one.
 
-Owns: the request (a row of `campaigns` that names the version, at most one), the arm of an attempt, its measured value,
-and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs (`proxy.gate`).
+The other one is the live version, or an earlier one (`aliases.NAME.gate.earlier`).
+
+Owns: the request (a row of `campaigns` that names the version, at most one for each other version), the arm of an
+attempt, its measured value, and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs
+(`proxy.gate`).
 
 Rounds count from 1 (`attempts.step_number`). `campaigns.steps_done` counts the measured rounds, and only their pairs
 are returned. So which attempts count is decided before their values are read.
@@ -45,7 +48,7 @@ _OPEN: Final = and_(
 
 
 class GateArm(IntEnum):
-    """The arm of an attempt, by its number: with the new version or with the live one."""
+    """The arm of an attempt, by its number: with the new version, or with the live or earlier one."""
 
     CANDIDATE = 0
     LIVE = 1
@@ -53,7 +56,10 @@ class GateArm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """A request to attempt held-out scenarios with `version` and `beside` (the live one), at most `pairs` times."""
+    """A request to attempt held-out scenarios with `version` and `beside`, at most `pairs` times.
+
+    `beside`: the live version, or an earlier one.
+    """
 
     row: CampaignView
     version: str  # model names at the proxy: `helpdesk@3`
@@ -78,21 +84,27 @@ class GateResult:
     pairs: Sequence[GatePair]  # in the order of planning
 
 
-async def request_gate(store: Store, version: VersionView, live: VersionView, pairs: int) -> str:
-    """Request attempts with a version and the live one; return the request's id. Equal requests are one row."""
+async def request_gate(store: Store, version: VersionView, beside: VersionView, pairs: int) -> str:
+    """Request attempts with a version and another one; return the request's id. Equal requests are one row."""
+    name = _request_name(version, beside)
     row = {
         "id": new_id("gate"),
         "project_id": version.project_id,
         "alias_id": version.alias_id,
-        "name": f"gate:{version.name}",
-        "settings": {"version": version.name, "beside": live.name, "pairs": pairs},
+        "name": name,
+        "settings": {"version": version.name, "beside": beside.name, "pairs": pairs},
         "state": CampaignState.RUNNING,
         "version_id": version.id,
     }
-    found = select(campaigns.c.id).where(campaigns.c.version_id == version.id)
+    found = select(campaigns.c.id).where(campaigns.c.version_id == version.id, campaigns.c.name == name)
     async with store.write() as conn:
         await conn.execute(sql.insert_ignore(conn, campaigns).values(**row, started_at=now()))
         return str((await conn.execute(found)).scalar_one())
+
+
+def _request_name(version: VersionView, beside: VersionView) -> str:
+    """A request's name, which tells those of one gate apart. The live version is the parent, and is not named."""
+    return f"gate:{version.name}" if beside.id == version.parent_id else f"gate:{version.name}:{beside.name}"
 
 
 async def next_request(store: Store, alias_id: str) -> GateRequest | None:
@@ -115,10 +127,12 @@ async def is_open(store: Store, request_id: str) -> bool:
         ).first() is not None
 
 
-async def find_request(store: Store, version_id: str) -> str | None:
-    """Return the id of the request of a version's gate, open or not."""
+async def find_request(store: Store, version: VersionView, beside: VersionView) -> str | None:
+    """Return the id of the request of a version's gate for attempts beside another version, open or not."""
+    name = _request_name(version, beside)
+    query = select(campaigns.c.id).where(campaigns.c.version_id == version.id, campaigns.c.name == name)
     async with store.read() as conn:
-        found = await conn.execute(select(campaigns.c.id).where(campaigns.c.version_id == version_id))
+        found = await conn.execute(query)
         return found.scalar_one_or_none()
 
 

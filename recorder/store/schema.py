@@ -664,9 +664,9 @@ campaigns = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     # The version whose gate requested the attempts (`queue.gate_requests`); null: a campaign or an evaluation
-    # (`queue.campaigns`), which has none.
+    # (`queue.campaigns`), which has none. The name then says beside which version.
     Column("version_id", Text),
-    Index(None, "version_id", unique=True),
+    Index(None, "version_id", "name", unique=True),
 )
 
 scenarios = Table(
@@ -774,6 +774,17 @@ uses = Table(
     Column("times", Integer, nullable=False),  # the step's passes over it
     PrimaryKeyConstraint("step_id", "objective", "source_id"),
     Index(None, "source_id", "objective"),
+)
+
+# What a version's answers to its alias's drift set are worth, by member. So versions are compared on the same tasks.
+drift_scores = Table(
+    "drift_scores",
+    metadata,
+    Column("version_id", Text, ForeignKey("versions.id"), nullable=False),
+    Column("trajectory_id", Text, nullable=False),  # the member; it may be deleted later
+    Column("kind", Text, nullable=False),  # reward, win: of its answer alone, or over the recorded answer
+    Column("value", Double, nullable=False),
+    PrimaryKeyConstraint("version_id", "trajectory_id"),
 )
 
 # What a trainer learned about a device's memory: the tokens of a pass that fitted.

@@ -147,6 +147,7 @@ def _query() -> Select[Any]:
             aliases.c.name.label("alias"),
             campaigns.c.name.label("campaign"),
             versions.c.number.label("made"),
+            versions.c.metrics.label("of_version"),
             parent.c.number.label("began_from"),
             group_count.label("groups"),
             trajectory_count.label("runs"),
@@ -160,6 +161,7 @@ def _query() -> Select[Any]:
 
 def _line(row: Any, measure: Measure | None) -> StepSummary:
     figures = row.metrics
+    drift = {**(row.of_version or {}), **figures}  # its gate measured what it scores (`recorder.registry.drift_scores`)
     return StepSummary(
         id=row.id,
         alias=row.alias,
@@ -180,7 +182,7 @@ def _line(row: Any, measure: Measure | None) -> StepSummary:
         clip_fraction=figures.get("clip_fraction"),
         tokens_per_s=figures.get("tokens_per_s"),
         seconds={name.removeprefix(_SECONDS): figures[name] for name in figures if name.startswith(_SECONDS)},
-        drift={name.removeprefix(_DRIFT): figures[name] for name in figures if name.startswith(_DRIFT)},
+        drift={name.removeprefix(_DRIFT): drift[name] for name in drift if name.startswith(_DRIFT)},
         metrics=figures,
         measure=measure,
     )

@@ -24,6 +24,7 @@ from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import NewScenario
 from recorder.queue.gate_requests import GateArm, GatePair, GateRequest
 from recorder.registry.moves import list_moves
+from recorder.registry.versions import VersionView, get_version
 from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Project
@@ -81,6 +82,10 @@ async def learning(
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def parent_of(world: World, version: VersionView) -> VersionView:
+    return await get_version(world.store, version.parent_id or "")
+
+
 async def gated(world: World) -> tuple[str | None, dict[str, Any]]:
     """Why the newest version passed, and its figures."""
     row = next(move for move in await list_moves(Project(world.store, "default")) if move.move == "gated")
@@ -111,7 +116,7 @@ async def test_a_version_that_succeeds_less_is_rejected_and_no_judge_was_asked(
         version = await world.becomes(await world.write(), VersionState.REJECTED)
         assert (version.reason or "").startswith("behaviour: it wins 0% of ")
         assert served(world) == "helpdesk@0"
-        wish = await gate_requests.find_request(world.store, version.id)
+        wish = await gate_requests.find_request(world.store, version, await parent_of(world, version))
         assert wish is not None
         assert (await gate_requests.gate_result(world.store, wish)).state is CampaignState.FINISHED
 
@@ -163,7 +168,7 @@ async def test_a_version_of_an_alias_that_promotes_at_once_is_held_to_no_scenari
 ) -> None:
     async with make_world(policy().model_copy(update={"promote": "auto"})) as world:
         version = await world.live()
-        assert await gate_requests.find_request(world.store, version.id) is None
+        assert await gate_requests.find_request(world.store, version, await parent_of(world, version)) is None
 
 
 async def test_the_next_controller_takes_up_the_same_wish(make_world: Callable[..., Any]) -> None:
