@@ -16,8 +16,12 @@ from proxy.settings.loader import load_settings
 
 
 @contextlib.contextmanager
-def judging(config: Path, data: Path, module: str, name: str, *flags: str) -> Iterator[dict[str, str]]:
+def judging(
+    config: Path, data: Path, module: str, name: str, *flags: str, port: int | None = None
+) -> Iterator[dict[str, str]]:
     """Run the stand-in `module` until the block ends; yield its variables, or none if a model is named.
+
+    `port`: the stand-in's, default a free one. A judge at another port is another judge to a campaign that goes on.
 
     Raises:
         CampaignFailed: the settings file cannot be read.
@@ -26,7 +30,7 @@ def judging(config: Path, data: Path, module: str, name: str, *flags: str) -> It
         print(f"Judge: {model}", flush=True)
         yield {}
         return
-    [port] = free_ports(1)
+    port = port or free_ports(1)[0]
     print(f"Judge: a scripted stand-in ({module}). For a real one, set HONE_JUDGE__MODEL.", flush=True)
     with program(["-m", module, "--port", str(port), *flags], port, data):
         yield scripted(name, port)

@@ -64,7 +64,8 @@ class AlarmPoint(_Stored):
 
 
 class LongRunRecord(BaseModel):
-    """The file. `phases`: as planned; `minutes`: of each start of the program; `rehearsal`: trainer.rehearsal."""
+    """The file. `phases`: as planned; `minutes`: of each start of the program; `rehearsal`: trainer.rehearsal.
+    `opened`: the opening traffic was asked. `judge_port`: of the scripted judge."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,6 +75,7 @@ class LongRunRecord(BaseModel):
     phases: list[Phase]
     rehearsal: float = 0.0
     opened: bool = False
+    judge_port: int | None = None
     minutes: list[float] = []
     points: list[Point] = []
     alarms: list[AlarmPoint] = []

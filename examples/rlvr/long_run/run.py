@@ -34,7 +34,7 @@ from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
 from examples.running.campaign import CampaignFailed
 from examples.running.command import ExampleRun, interrupted, settings
 from examples.running.judges import judging
-from examples.running.programs import ROOT, hone_program, hone_up
+from examples.running.programs import ROOT, free_ports, hone_program, hone_up
 from proxy.errors import ConfigError
 from proxy.settings.loader import load_settings
 from recorder.settings import RecorderSettings
@@ -186,7 +186,8 @@ def run(data: Path, wanted: LongRunRecord, minutes: float) -> LongRunRecord:
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = open_record(data, wanted)
     prompts = write_prompts(data / "tasks", record.seed, held_out=record.held_out)
-    with judging(CONFIG, data, "examples.rlvr.scripted_judge", SCRIPTED_JUDGE) as judge:
+    record.judge_port = record.judge_port or free_ports(1)[0]
+    with judging(CONFIG, data, "examples.rlvr.scripted_judge", SCRIPTED_JUDGE, port=record.judge_port) as judge:
         environment = {**settings(ExampleRun(data, record.seed, short=False)), **judge}
         over = LongRun(data, record, minutes, environment).run(prompts)
     tell_end(record, data, over=over)
