@@ -23,7 +23,7 @@ from trainer.demonstrations.rows import demonstrate_trajectory
 from trainer.errors import TrainerError
 from trainer.objectives.imitate_rows import Demonstration, ImitateBasis, ImitationExclusion
 from trainer.objectives.prefer import NAME, PreferencePair
-from trainer.preferences.candidates import MOST, load_candidates
+from trainer.preferences.candidates import load_candidates
 from trainer.preferences.conditions import PairSelection, parse_side_conditions
 from trainer.preferences.pair_files import read_pairs
 from trainer.preferences.pairs import PairCandidate, pair_row, pair_trajectories
@@ -99,11 +99,12 @@ class PairReader:
 
     async def from_record(
         self, where: Sequence[str], basis: ImitateBasis, *, margin: float, epochs: int, parent_id: str,
-        limit: int = MOST,
+        limit: int | None = None,
     ) -> ReadPairs:  # fmt: skip
-        """Read at most `limit` pairs of what people prefer, and then of the rankings of scored groups: the newest.
+        """Read the pairs of what people prefer, and then of the rankings of scored groups, each the newest first.
 
-        `where`: conditions that their sides meet. Raises `ConditionInvalid`.
+        `where`: conditions that their sides meet. `limit`: so many at most, without a count of those that are used up.
+        Raises `ConditionInvalid`.
         """
         context = self._context
         selection = PairSelection(context.project.store, parse_side_conditions(where))
@@ -111,22 +112,24 @@ class PairReader:
         candidates = await load_candidates(
             context.project, context.alias, margin=margin, epochs=epochs, parent_id=parent_id
         )
-        codes = {pair.source_id: code for pair, code in candidates.excluded}
         read = ReadPairs()
-        read.left.update(
-            str(codes[one.source_id]) for one in await selection.select([p for p, _ in candidates.excluded])
-        )
+        if limit is None:
+            codes = {pair.source_id: code for pair, code in candidates.excluded}
+            selected = await selection.select([pair for pair, _ in candidates.excluded])
+            read.left.update(str(codes[one.source_id]) for one in selected)
         sides = _Sides(context, basis, held_out)
-        for at in range(0, len(candidates.found), _PAGE):
-            page = await selection.select(candidates.found[at : at + _PAGE])
+        most = len(candidates.found) if limit is None else limit
+        size = max(1, min(_PAGE, most))
+        for at in range(0, len(candidates.found), size):
+            page = await selection.select(candidates.found[at : at + size])
             await sides.load(page)
             for pair in page:
-                if len(read.found) >= limit:
-                    return read
                 if (code := sides.why_not(pair)) is not None:
                     read.leave(code, f"{pair.chosen} over {pair.rejected}")
                 else:
                     read.add(sides.pair(pair))
+                if len(read.found) >= most:
+                    return read
         return read
 
     async def from_file(self, file: Path, basis: ImitateBasis, *, epochs: int, parent_id: str) -> ReadPairs:

@@ -34,6 +34,7 @@ from trainer.step.tinker.requirements import base_name, find_unsupported
         ({"processes": 2}, "trainer.processes"),
         ({"objectives": [{"name": "group"}, {"name": "imitate", "where": "reward >= 1"}]}, "trainer.objectives"),
         ({"objectives": [{"name": "hindsight"}]}, "trainer.objectives"),
+        ({"objectives": [{"name": "group"}, {"name": "prefer"}]}, "trainer.objectives"),
         ({"target": "experts"}, "trainer.target"),
         ({"target": ["q_proj"]}, "trainer.target"),
     ],
