@@ -768,8 +768,9 @@ uses = Table(
     metadata,
     Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
     Column("objective", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # trajectory, file, pair
-    # a trajectory (it may be deleted later), a row of a file, or a pair of trajectories as CHOSEN>REJECTED
+    Column("kind", Text, nullable=False),  # trajectory, file, pair, turn
+    # a trajectory (it may be deleted later), a row of a file, a pair of trajectories as CHOSEN>REJECTED, or an
+    # answer as CALL:CHOICE
     Column("source_id", Text, nullable=False),
     Column("times", Integer, nullable=False),  # the step's passes over it
     PrimaryKeyConstraint("step_id", "objective", "source_id"),

@@ -36,6 +36,9 @@ from trainer.teachers.turns import CallChoice, TrajectoryLessons, join_turns, sp
 
 PAGE: Final = 25  # trajectories read at a time
 MOST: Final = 500  # of the newest trajectories that are looked at
+MOST_OTHER: Final = 100  # in a row: a canary or a rejected version may have answered some of the newest
+# Of trajectories that have hints, for one that joins a step: a template that takes none would be asked for all of them.
+MOST_TRIED: Final = 4
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -78,12 +81,15 @@ class LessonReader:
         if own.name == DISTILL:
             await self._read_distill(read, own, basis, template, limit, held_out)
             return read
-        left = limit
+        left, tries = limit, MOST_TRIED * limit
         async for view, keys in self._unused(own, basis, held_out):
-            if left <= 0:
+            if left <= 0 or tries <= 0:
                 break
             hints = await self._hints(view)
             turns = await self._run(usable_turns, view, basis, keys & hints.keys())
+            if not turns:
+                continue
+            tries -= 1
             made: TrajectoryLessons = await self._run(
                 hindsight_lessons, view.id, turns, hints, basis, template,
                 self._settings.hindsight, self._settings.max_model_len,
@@ -122,19 +128,19 @@ class LessonReader:
     ) -> AsyncIterator[tuple[TrajectoryView, set[CallChoice]]]:
         """Yield the trajectories that may be trained on, newest first, with their answers that are not used up.
 
-        They end where a whole page was answered by older versions than `trainer.max_age` allows.
+        They end after `MOST_OTHER` in a row by other versions: the rest is older than `trainer.max_age` allows.
         """
-        store, wanted = (
-            self._project.store,
-            TrajectoryFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=self._alias.name),
-        )
+        store = self._project.store
+        wanted = TrajectoryFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=self._alias.name)
         young = [await versions.get_version(store, id_) for id_ in basis.ancestry[: basis.max_age + 1]]
         names = {version.name for version in young}
         before: str | None = None
+        others = 0
         for _ in range(0, MOST, PAGE):
             page = await list_trajectories(self._project, wanted, before=before, limit=PAGE)
             ids = [line.id for line in page.lines if line.version in names]
-            if not ids:
+            others = 0 if ids else others + len(page.lines)
+            if others >= MOST_OTHER:
                 return
             views = await load_trajectories(store, ids, with_tokens=True)
             keys = [turn_id(key) for view in views for key in view.main_path]

@@ -35,6 +35,15 @@ class TeacherRefusal(Exception):
     """The stronger model refused one request, as one that is too long. Says how."""
 
 
+def read_key(settings: DistillSettings) -> str | None:
+    """Return the server's key; None: it needs none. Raises `TrainerError` if the key's variable is not set."""
+    if (name := settings.api_key_env) is None:
+        return None
+    if not (key := os.environ.get(name)):
+        raise TrainerError(f"trainer.distill.api_key_env names the variable {name}, which is not set: set it.")
+    return key
+
+
 class RemoteModel:
     """One model at one server. Use as ``async with RemoteModel(settings) as model``."""
 
@@ -44,11 +53,8 @@ class RemoteModel:
         assert settings.model is not None
         self._model = settings.model
         self._shown = mask_parameters(settings.url)
-        headers = {}
-        if (name := settings.api_key_env) is not None:
-            if not (key := os.environ.get(name)):
-                raise TrainerError(f"trainer.distill.api_key_env names the variable {name}, which is not set: set it.")
-            headers["Authorization"] = f"Bearer {key}"
+        key = read_key(settings)
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         timeout = httpx.Timeout(settings.timeout_s, connect=_CONNECT_S)
         self._client = httpx.AsyncClient(
             base_url=settings.url, headers=headers, timeout=timeout, trust_env=False, transport=transport

@@ -25,7 +25,7 @@ _PAGE: Final = 500  # ids per SELECT
 class ObjectiveUse:
     """A use of one datum by an objective in a step.
 
-    `kind`: `trajectory`, `file` or `pair`. `times`: the passes over it.
+    `kind`: `trajectory`, `file`, `pair` or `turn`. `times`: the passes over it.
     """
 
     objective: str

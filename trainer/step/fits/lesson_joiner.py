@@ -22,6 +22,7 @@ from trainer.settings import TrainerSettings
 from trainer.step.fits.context import RowContext
 from trainer.teachers.distill import StrongerModel
 from trainer.teachers.reader import LessonReader, needed_teachers
+from trainer.teachers.remote_model import read_key
 
 
 @dataclass(slots=True)
@@ -59,9 +60,11 @@ class LessonJoiner:
         self._reader = LessonReader(context.project, context.alias, settings, context.run, stronger)
 
     async def require_ready(self) -> None:
-        """Raise `TrainerError` if an objective needs a chat template, and the base has none."""
+        """Raise `TrainerError` if the base has no chat template, or the stronger model's key is not set."""
         if self._objectives:
             await self._context.require_template()
+        if any(one.name == DISTILL for one in self._objectives):
+            read_key(self._settings.distill)
 
     async def join(self, parent_id: str, groups: Sequence[GroupRows], text: TextCheck | None) -> StepLessons:
         """Return what joins a step from `parent_id` on these groups: at most as many trajectories as they train on.
