@@ -2,7 +2,7 @@
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and texts of its verdicts. Refuses:
 asking engines and bounds of figures (`proxy.gate.sanity`), judges and scenarios (`proxy.gate.behaviour`), which earlier
-versions are compared (`proxy.gate.earlier`), the drift set (`proxy.gate.forgetting`), and moving an alias: the
+versions are compared (`proxy.gate.earlier`), the drift set (`proxy.gate.drift_answers`), and moving an alias: the
 controller applies the verdict.
 """
 
@@ -17,8 +17,8 @@ from typing import Final, Literal
 from proxy.engine.answers import EngineQuestion
 from proxy.gate import behaviour, sanity
 from proxy.gate.behaviour import BehaviourArms, PairWins
+from proxy.gate.drift_answers import FORGETTING, ForgettingResult, measure_forgetting
 from proxy.gate.earlier import Comparison, HoldVersion, find_earlier
-from proxy.gate.forgetting import FORGETTING, Forgetting, measure_forgetting
 from proxy.gate.sanity import AnswerPair, SanityBounds
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
 from recorder.queue.training.steps import step_of_version
@@ -99,7 +99,7 @@ class _Examination:
 
     settings: GateSettings
     done: list[Comparison]  # the newest may still run
-    forgetting: Forgetting | None = None  # once it is measured
+    forgetting: ForgettingResult | None = None  # once it is measured
 
     @property
     def is_worse(self) -> bool:
@@ -117,7 +117,7 @@ class _Examination:
         if hold is not None and settings.earlier:
             await self._compare_earlier(questions, hold)
         if settings.forgetting_answers and not self.is_worse:
-            self.forgetting = Forgetting()
+            self.forgetting = ForgettingResult()
             most = settings.forgetting_max
             await measure_forgetting(live.arms, self.forgetting, settings.forgetting_answers, most)
 
@@ -158,7 +158,7 @@ class _Examination:
 
     def verdict(self, sane: GateVerdict) -> GateVerdict:
         """What is decided about a version whose answers are sane."""
-        forgetting = self.forgetting or Forgetting()
+        forgetting = self.forgetting or ForgettingResult()
         of_all = [sane.figures, *(one.figures for one in self.done), forgetting.figures]
         figures = {name: value for figures in of_all for name, value in figures.items()}
         for one in self.done:

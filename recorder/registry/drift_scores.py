@@ -1,7 +1,7 @@
 """What versions' answers to the drift set of their alias are worth: a value for each member, and their mean.
 
-Owns: these rows, and the names of the metrics. Refuses: asking and judging (`proxy.gate.forgetting`), and who is in the
-set (`recorder.queue.training.drift_set`).
+Owns: these rows, and the names of the metrics. Refuses: asking and judging (`proxy.gate.drift_answers`), and who is in
+the set (`recorder.queue.training.drift_set`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The first turns of a drift set's members: what each version is asked, to see what it has forgotten.
 
 Owns: which call of a member is its first turn, and whether the members' rewards hold outside their groups. Refuses: who
-is in the set (`recorder.queue.training.drift_set`), asking and judging (`proxy.gate.forgetting`).
+is in the set (`recorder.queue.training.drift_set`), asking and judging (`proxy.gate.drift_answers`).
 
 Members of campaigns are left out: a campaign's recipe and its scenarios are not those of the alias's traffic, and its
 validation measures the same.

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from recorder.queue import leases
+from recorder.registry.drift_scores import DriftScores, record_drift_scores
 from recorder.store.database import Project
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.running import PROJECT, Proxy
@@ -47,6 +48,17 @@ async def test_the_drift_of_versions_is_a_curve_as_far_as_it_is_measured(proxy: 
     page = await opened(proxy.http, "/hone/training")
     assert [address for address in page.images if "/charts/drift.svg" in address]
     assert ["1", "0.25", "0.125"] in page.rows
+
+
+async def test_what_versions_forget_is_a_curve_as_far_as_it_is_measured(proxy: Proxy, learned: Learned) -> None:
+    first = await learned.accepted(1)
+    await learned.gated(2)
+    await record_drift_scores(proxy.store, first.id, DriftScores("win", {"a": 1.0, "b": 0.25}))
+    page = await opened(proxy.http, "/hone/training")
+    assert [address for address in page.images if "/charts/forgetting.svg" in address]
+    assert ["1", "0.625"] in page.rows
+    [newest, oldest] = (await proxy.http.get("/hone/v1/steps?alias=helpdesk")).json()
+    assert (oldest["drift"], newest["drift"]) == ({"score": 0.625, "scored": 2.0}, {})
 
 
 @pytest.mark.slow  # draws

@@ -86,23 +86,23 @@ async def answers_of(world: World, version: VersionView) -> set[str]:
 async def test_a_version_that_is_not_shown_worse_than_earlier_ones_goes_live_with_figures_of_each(
     make_world: Callable[..., Any],
 ) -> None:
-    async with make_world(policy(max_samples=8)) as world:
+    async with make_world(policy(max_samples=4)) as world:
         await three_versions(world, 8.0, 2.0)
-        await recorded(world, 8)
+        await recorded(world, 4)
         async with judging(world, by_words):
             version = await world.live()
         gated = await decision(world, "gated")
-        assert gated.why == "sane"
+        assert "beside" not in (gated.why or "")
         of_days = {name: gated.figures[name] for name in ("version_day", "version_week", "pairs_day", "pairs_week")}
-        assert of_days == {"version_day": 2, "version_week": 1, "pairs_day": 8, "pairs_week": 8}
+        assert of_days == {"version_day": 2, "version_week": 1, "pairs_day": 4, "pairs_week": 4}
         await until(lambda: "helpdesk@1" not in {name.rpartition("-")[0] for name in world.engine.adapters})
         assert served(world) == version.name
 
 
 async def test_without_the_setting_no_earlier_version_is_asked(make_world: Callable[..., Any]) -> None:
-    async with make_world(policy(earlier=[], max_samples=8)) as world:
+    async with make_world(policy(earlier=[], max_samples=4)) as world:
         first, *_ = await three_versions(world, 8.0, 2.0)
-        await recorded(world, 8)
+        await recorded(world, 4)
         before = len(world.engine.calls)
         async with judging(world, by_words):
             await world.live()
@@ -111,16 +111,16 @@ async def test_without_the_setting_no_earlier_version_is_asked(make_world: Calla
 
 
 async def test_a_version_of_a_day_ago_displaces_nothing_that_serves(make_world: Callable[..., Any]) -> None:
-    async with make_world(policy(max_samples=8), max_loras=2) as world:
+    async with make_world(policy(max_samples=4), max_loras=2) as world:
         first, *_ = await three_versions(world, 2.0)
-        await recorded(world, 8)
+        await recorded(world, 4)
         loads = len(world.engine.loads())
         async with judging(world, by_words):
             await world.live()
         assert first.engine_name not in world.engine.loads()[loads:]
         why = (await decision(world, "gated")).why or ""
-        assert why == (
-            "sane: beside helpdesk@1, which is at least a day old: the engines have no free slot for helpdesk@1 "
+        assert why.endswith(
+            ": beside helpdesk@1, which is at least a day old: the engines have no free slot for helpdesk@1 "
             "(engine.max_loras)"
         )
 
@@ -128,9 +128,9 @@ async def test_a_version_of_a_day_ago_displaces_nothing_that_serves(make_world: 
 async def test_an_earlier_version_that_an_engine_refuses_does_not_decide_and_the_row_says_so(
     make_world: Callable[..., Any],
 ) -> None:
-    async with make_world(policy(max_samples=8)) as world:
+    async with make_world(policy(max_samples=4)) as world:
         first, *_ = await three_versions(world, 2.0)
-        await recorded(world, 8)
+        await recorded(world, 4)
         await until(lambda: first.engine_name in world.engine.unloads())
         shutil.rmtree(first.path or "")
         async with judging(world, by_words):
@@ -142,15 +142,15 @@ async def test_an_earlier_version_that_an_engine_refuses_does_not_decide_and_the
 async def test_an_alias_whose_first_version_is_of_today_is_compared_with_the_base(
     make_world: Callable[..., Any],
 ) -> None:
-    async with make_world(policy(max_samples=8), max_loras=2) as world:
+    async with make_world(policy(max_samples=4), max_loras=2) as world:
         await world.live()
         base = next(one for one in await get_versions(Project(world.store, "default")) if one.number == 0)
         await aged(world, base, 8.0)
-        await recorded(world, 8)
+        await recorded(world, 4)
         async with judging(world, by_words):
             await world.live()
         figures = (await decision(world, "gated")).figures
-        assert (figures["version_day"], figures["pairs_day"]) == (0, 8)
+        assert (figures["version_day"], figures["pairs_day"]) == (0, 4)
         assert "version_week" not in figures, "the base stands for both ages, and is compared once"
 
 

@@ -58,6 +58,21 @@ async def test_who_asks_twice_finds_what_was_asked(rows: Rows) -> None:
     assert (wish.row.id, wish.version, wish.beside, wish.pairs) == (first, version.name, live.name, 64)
 
 
+async def test_a_version_is_attempted_beside_several_and_each_is_a_wish_of_its_own(rows: Rows) -> None:
+    version, live = await sides(rows)
+    earlier = await allocate_version(rows.store, version.alias_id, live.id)
+    first = await gate_requests.request_gate(rows.store, version, live, 64)
+    second = await gate_requests.request_gate(rows.store, version, earlier, 8)
+    assert first != second
+    assert await gate_requests.find_request(rows.store, version, live) == first
+    assert await gate_requests.find_request(rows.store, version, earlier) == second
+    assert await gate_requests.find_request(rows.store, earlier, live) is None
+    await gate_requests.end_request(rows.store, first, CampaignState.FINISHED, gate_requests.DECIDED)
+    wish = await gate_requests.next_request(rows.store, version.alias_id)
+    assert wish is not None
+    assert (wish.row.id, wish.beside) == (second, earlier.name)
+
+
 async def test_a_wish_is_no_campaign(rows: Rows) -> None:
     wish = await asked(rows)
     await leases.acquire_lease(Project(rows.store, PROJECT), campaigns.lease_name(wish.row.id), "learner", 60)

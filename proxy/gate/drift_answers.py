@@ -47,7 +47,7 @@ class ScoreFall:
 
 
 @dataclass
-class Forgetting:
+class ForgettingResult:
     """What is measured. `why`: in words, why answers are missing; "": none is."""
 
     scores: DriftScores | None = None
@@ -71,7 +71,7 @@ class Forgetting:
         )
 
 
-async def measure_forgetting(arms: BehaviourArms, into: Forgetting, answers: int, most: float | None) -> None:
+async def measure_forgetting(arms: BehaviourArms, into: ForgettingResult, answers: int, most: float | None) -> None:
     """Ask a version at most `answers` first turns of the drift set, and write what they are worth, also to `into`.
 
     `most`: the mean difference to an ancestor above which it has forgotten; None: measured only. Raises

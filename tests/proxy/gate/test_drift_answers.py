@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from proxy.engine.replica import Replica
 from proxy.gate.behaviour import BehaviourArms
+from proxy.gate.drift_answers import ScoreFall, find_fall
 from proxy.gate.examination import GateVerdict, examine_version
-from proxy.gate.forgetting import ScoreFall, find_fall
 from proxy.settings.sections import GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.messages.calls import Address
