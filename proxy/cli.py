@@ -14,7 +14,7 @@ import click
 
 from proxy.commands.context import ensure_context, with_shared_options
 from recorder.base.errors import explain
-from recorder.base.gc_pause import leave_gc, pause_gc
+from recorder.base.gc_pause import leave_gc, pause_gc, quick_ends
 from recorder.base.terminal import print_click_error, print_error
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def cli(ctx: click.Context) -> None:
 def main() -> None:
     """Entry point of the `hone` program."""
     try:
-        cli(prog_name="hone")
+        with quick_ends():
+            cli(prog_name="hone")
     finally:
         leave_gc()
 

@@ -6,5 +6,5 @@ and settings.
 
 import logging
 
-# PEFT imports bitsandbytes wherever it is installed, which then warns that it lacks a kernel that nothing here uses.
+# bitsandbytes warns where it is imported (`trainer.quantization.nf4`) that it lacks a kernel that nothing here uses.
 logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from benchmarks.families.catalog import CONTEXT, WINDOW
+from benchmarks.families.plain_text import text_logits
 from recorder.base.errors import HoneError
 from recorder.models.weights import quantization_method
 from trainer.artifacts import probe
@@ -212,7 +213,7 @@ def _plain_results(plain: PeftModel, rows: Sequence[WeightedRow]) -> tuple[dict[
     found = {}
     for index, one in enumerate(rows):
         ids = torch.from_numpy(one.row.token_ids.astype(np.int64))
-        logits = plain(input_ids=ids[None], use_cache=False).logits[0].float()
+        logits = text_logits(plain, ids[None])[0].float()
         at = torch.from_numpy(np.flatnonzero(one.row.trained))
         logprobs = torch.log_softmax(logits[at - 1], -1)[range(len(at)), ids[at]]
         torch.autograd.backward(-logprobs.sum())

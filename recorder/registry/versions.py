@@ -20,6 +20,7 @@ from recorder.ids import new_id
 from recorder.registry import ancestry
 from recorder.registry.alias_moves import drop_canary
 from recorder.registry.ancestry import Lessons
+from recorder.registry.engine_names import alias_slug
 from recorder.states import UNDECIDED, GroupState, StepState, TrajectoryState, VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Project, Store
@@ -53,19 +54,6 @@ class VersionView:
     metrics: dict[str, Any]
     created_at: float
     state_at: float
-
-
-def alias_slug(alias_name: str) -> str:
-    """Return the alias's name in a form that is valid in directory and engine names."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", alias_name).lstrip(".") or "alias"
-
-
-def trial_prefix(alias_name: str) -> str:
-    """How the engine names and folders of an alias's trials begin (`recorder.queue.training.adapter_trials`).
-
-    No version has such a name: what follows the @ is no number.
-    """
-    return f"{alias_slug(alias_name)}@trial-"
 
 
 def parse_name(name: str) -> tuple[str, int | None]:

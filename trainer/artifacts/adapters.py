@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recorder.registry.versions import alias_slug, trial_prefix
+from recorder.registry.engine_names import alias_slug, trial_prefix
 from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
 from trainer.lora.file_layout import PLAIN, ExpertLayout

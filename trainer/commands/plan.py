@@ -6,13 +6,12 @@ Owns: its flags, and printing. Refuses: the plan (`trainer.memory.plan`).
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from recorder.base.errors import FAILED
-from recorder.base.gc_pause import pause_gc
+from recorder.base.gc_pause import QuickEnd, pause_gc
 from recorder.base.terminal import echo, show_table, write_json
 from recorder.commands.context import Context
 
@@ -65,7 +64,7 @@ def plan(
         if price is not None:
             echo()
             echo(price)
-    sys.exit(0 if made.fits else FAILED)
+    raise QuickEnd(0 if made.fits else FAILED)
 
 
 def _card(gpu: str | None, gpus: int | None) -> tuple[Card, int]:
@@ -116,6 +115,8 @@ def _without_quantize(made: Plan, row_tokens: int | None) -> Plan | None:
 
 
 def _service_price(settings: HoneSettings, row_tokens: int | None) -> str | None:
+    if settings.trainer.backend != "tinker":
+        return None  # before what reads campaigns and the store is loaded
     from trainer.runtime.service_price import explain_plan_price
 
     return explain_plan_price(settings, row_tokens)

@@ -19,12 +19,11 @@ from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
-from peft import PeftModel
-from peft.tuners.lora.layer import ParamWrapper
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
+from trainer.lora.peft_library import ParamWrapper, PeftModel
 from trainer.lora.targets import is_fused_experts
 
 NAME: Final = "hone_experts"  # how transformers' configuration names this forward pass

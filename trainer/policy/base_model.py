@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import torch
 from huggingface_hub import snapshot_download
-from peft import LoraConfig, PeftModel, get_peft_model
-from peft.utils import transformers_weight_conversion
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -34,6 +32,7 @@ from recorder.models.refusals import (
 from trainer.batch.recorded_text import Decode
 from trainer.errors import MemoryFull, TrainerError, UnsupportedModel
 from trainer.lora.expert_layer import is_transposed, use_own_experts
+from trainer.lora.peft_library import LoraConfig, PeftModel, get_peft_model, transformers_weight_conversion
 from trainer.lora.targets import choose_targets, measure_shares
 from trainer.policy import memory, positions, startup_check
 from trainer.policy.attention import interface as attention

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import LoraConfig, PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
@@ -25,6 +23,7 @@ from recorder.models.media import TEXT
 from trainer.batch.layouts import Layout
 from trainer.batch.packing import Pack
 from trainer.errors import AdapterInvalid
+from trainer.lora.peft_library import BaseTunerLayer, LoraConfig, PeftModel
 from trainer.policy import recurrent
 from trainer.policy.attention import interface as attention
 from trainer.policy.pass_method import PassMethod, choose_method

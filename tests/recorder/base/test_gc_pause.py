@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,3 +82,48 @@ def test_a_program_with_torch_ends_as_usual() -> None:
     program = "import torch\nfrom recorder.base.gc_pause import leave_gc\nimport triton\nleave_gc()\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(("end", "last"), [("QuickEnd", []), ("SystemExit", ["torn down"])])
+def test_a_quick_end_tears_nothing_down_and_loses_nothing(end: str, last: list[str]) -> None:
+    """Threads end, `atexit` and logging are heard, what was printed is written, and the status stays."""
+    program = (
+        "import atexit, logging.handlers, sys, threading, time\n"
+        "from recorder.base.gc_pause import QuickEnd, quick_ends\n"
+        "class Kept:\n"
+        "    def __del__(self): print('torn down')\n"
+        "kept = Kept()\n"
+        "late = logging.handlers.MemoryHandler(9, target=logging.StreamHandler(sys.stdout))\n"
+        "logging.basicConfig(handlers=[late], level='INFO')\n"
+        "def work():\n"
+        "    time.sleep(0.2)\n"
+        "    print('thread')\n"
+        "with quick_ends():\n"
+        "    threading.Thread(target=work).start()\n"
+        "    atexit.register(print, 'atexit')\n"
+        "    logging.info('logged')\n"
+        "    sys.stderr.write('error')\n"
+        f"    raise {end}(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (3, "error")
+    assert done.stdout.split("\n")[:-1] == ["thread", "atexit", "logged", *last]
+
+
+def test_without_a_reader_a_quick_end_says_so_as_any_other() -> None:
+    program = (
+        "import os\n"
+        "from recorder.base.gc_pause import QuickEnd, quick_ends\n"
+        "with quick_ends():\n"
+        "    print('answer')\n"
+        "    raise QuickEnd(0)\n"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+    )
+    os.close(writer)
+    assert done.returncode == 120  # Python's own status of what could not be flushed
+    assert "BrokenPipeError" in done.stderr

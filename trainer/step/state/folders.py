@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recorder.maintenance.retention import known_folders, release_folders
 from recorder.registry.aliases import AliasView
-from recorder.registry.versions import alias_slug
+from recorder.registry.engine_names import alias_slug
 from recorder.store.database import Store
 from trainer.artifacts import adapters, durable_folders
 from trainer.settings import TrainerSettings
