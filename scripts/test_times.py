@@ -3,15 +3,15 @@
     pytest -p scripts.test_times …        (HONE_TEST_TIMES names the file; without it build/test_times.jsonl)
     python -m scripts.test_times FILE     (sums them by file: wall, CPU, waiting, starting)
 
-A line has the seconds of set-up, call and teardown, and the CPU seconds of the test's process and of the children that
-ended meanwhile. Waiting is wall time less CPU time; starting is the set-up's share of it.
+A line has the seconds of set-up, call and teardown, and the CPU seconds of the test's process and of the programs below
+it, whether they ended meanwhile or run on: of an engine that tests share, each test has what the engine used meanwhile.
+Waiting is wall time less CPU time; starting is the set-up's share of it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections import defaultdict
@@ -19,6 +19,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 _FILE: Final = "HONE_TEST_TIMES"
@@ -27,9 +28,17 @@ _phases: Final = pytest.StashKey[dict[str, float]]()
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its ended children."""
-    used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    """Return the CPU seconds of this process and of all programs below it, running or ended."""
+    here = psutil.Process()
+    return sum(_used(one) for one in (here, *here.children(recursive=True)))
+
+
+def _used(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:  # it ended meanwhile: its parent has its seconds
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 @pytest.hookimpl(wrapper=True)

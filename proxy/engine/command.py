@@ -43,6 +43,8 @@ _CPU_ENV = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_WAIT_POLICY": "PASSIVE",
+    # In eager mode vLLM still compiles one function, at the first answer with logprobs: with a C++ compiler.
+    "TORCH_COMPILE_DISABLE": "1",
 }
 # It overrides --kv-cache-memory-bytes, and an inherited value could take all memory.
 _CPU_UNSET = frozenset({"VLLM_CPU_KVCACHE_SPACE"})

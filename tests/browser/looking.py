@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Page
 
 TAGS: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
+COLOURS: Final = ("color-contrast", "link-in-text-block")  # the rules with these tags that look at colours
 
 # What sticks out of the window sideways; only what no box of its own scrolls.
 _STICKS_OUT: Final = """() => {
@@ -56,13 +58,19 @@ _TWICE: Final = """() => {
 async def sound(page: Page) -> list[str]:
     """What is wrong with how the page that is open stands."""
     found = [line for look in (_STICKS_OUT, _OVERLAPS, _TWICE) for line in await page.evaluate(look)]
-    return [*found, *await _violations(page)]
+    return [*found, *await _violations(page, "tag", TAGS)]
 
 
-async def _violations(page: Page) -> list[str]:
-    """What axe finds against WCAG 2.1, A and AA."""
-    await page.evaluate(AXE_SCRIPT)
-    options = {"runOnly": {"type": "tag", "values": list(TAGS)}, "resultTypes": ["violations"]}
+async def legible(page: Page) -> list[str]:
+    """What is wrong with its colours."""
+    return await _violations(page, "rule", COLOURS)
+
+
+async def _violations(page: Page, kind: Literal["tag", "rule"], values: Sequence[str]) -> list[str]:
+    """What axe finds against these rules of WCAG 2.1, A and AA."""
+    if not await page.evaluate("() => 'axe' in window"):  # half a megabyte: once a page
+        await page.evaluate(AXE_SCRIPT)
+    options = {"runOnly": {"type": kind, "values": values}, "resultTypes": ["violations"]}
     found = await page.evaluate("(options) => axe.run(document, options)", options)
     return [_line(rule, node) for rule in found["violations"] for node in rule["nodes"][:3]]
 

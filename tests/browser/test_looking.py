@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Browser
 
-from tests.browser.looking import sound
+from tests.browser.looking import COLOURS, TAGS, legible, sound
 from tests.browser.visiting import Visitor, visiting
 from tests.proxy.running import Proxy
 
@@ -31,6 +31,31 @@ async def test_what_is_wrong_is_found(reader: Visitor, body: str, found: str) ->
     await reader.page.set_content(_PAGE.format(body))
     told = await sound(reader.page)
     assert any(found in line for line in told) if found else told == []
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("<p>Nothing is wrong.</p>", ""),
+        ("<input>", ""),  # no colour
+        ("<p style='color: #999; background: #fff'>faint</p>", "color-contrast"),
+        (
+            "<p style='color: #333'>A text with <a href='#' style='color: #444; text-decoration: none'>a link</a>.</p>",
+            "link-in-text-block",
+        ),
+    ],
+)
+async def test_wrong_colours_are_found(reader: Visitor, body: str, found: str) -> None:
+    await reader.page.set_content(_PAGE.format(body))
+    told = await legible(reader.page)
+    assert any(found in line for line in told) if found else told == []
+
+
+async def test_no_other_rule_looks_at_colours(reader: Visitor) -> None:
+    await reader.page.set_content(_PAGE.format(""))
+    await legible(reader.page)
+    known = await reader.page.evaluate("(tags) => axe.getRules(tags)", TAGS)
+    assert {rule["ruleId"] for rule in known if "cat.color" in rule["tags"]} == set(COLOURS)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,8 +53,16 @@ _FOUND: Final = """() => {
 }"""
 
 
+def _bare(text: str) -> str:
+    """Without blanks, which a page lays out."""
+    return "".join(text.split())
+
+
+_READABLE: Final = {each: _bare(clean(each)) for each in CORPUS}  # as a page shows them
+
+
 async def found_on(visitor: Visitor, path: str) -> list[str]:
-    """What of the hostile text had any effect on a page."""
+    """What of the hostile text had any effect on a page, in the browser or in its markup."""
     asked: list[str] = []
 
     def note(request: Request) -> None:
@@ -68,18 +77,14 @@ async def found_on(visitor: Visitor, path: str) -> list[str]:
     told: list[str] = await visitor.page.evaluate(_FOUND)
     cookies: list[Any] = await visitor.page.context.cookies()
     visitor.page.remove_listener("request", note)
-    return [*told, *asked, *(f"a cookie: {one['name']}" for one in cookies if one["name"] == "xss")]
+    markup = foreign(await answer.text())
+    return [*told, *asked, *markup, *(f"a cookie: {one['name']}" for one in cookies if one["name"] == "xss")]
 
 
-async def readable(visitor: Visitor) -> set[str]:
-    """Which of the corpus stands on the page, to be read."""
+async def readable(visitor: Visitor, of: AbstractSet[str]) -> set[str]:
+    """Which of these texts stand on the page, to be read."""
     text = _bare(await visitor.page.evaluate("() => document.body.textContent"))
-    return {each for each in CORPUS if _bare(clean(each)) in text}
-
-
-def _bare(text: str) -> str:
-    """Without blanks, which a page lays out."""
-    return "".join(text.split())
+    return {each for each in of if _READABLE[each] in text}
 
 
 async def answered(store: Store, groups: list[str]) -> dict[str, str]:
@@ -111,8 +116,7 @@ async def test_nothing_that_was_recorded_runs_on_any_page(browser: Browser, rich
         shown: set[str] = set()
         for path in with_pages_of(rich, groups, runs):
             assert await found_on(visitor, path) == [], path
-            assert not foreign((await proxy.http.get(path)).text), path
-            shown |= await readable(visitor)
+            shown |= await readable(visitor, _READABLE.keys() - shown)
         assert len(shown) > len(CORPUS) * 0.9  # or nothing was tried
 
 

@@ -1,9 +1,12 @@
 """A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`.
 
-Two engines serve most files. `stack` has the demo's settings, and no test ends it. `killable_stack` has a template that
-drops thinking, slots for two adapters and an engine that may be paused, and tests kill its programs. A file that needs
-other proxy settings puts a proxy of its own before one of these engines (`served_beside`). With several workers
-(`--numprocesses 2`), one worker runs all files of a shared engine, and each other file goes to one worker as a whole.
+Two engines serve most files: to start one takes 20 to 30 CPU seconds. `stack` has the demo's settings, and no test ends
+it. `killable_stack` has a template that drops thinking, slots for two adapters and an engine that may be paused, and
+tests kill its programs. A file that needs other proxy settings, a campaign or a learner starts its own programs before
+one of these engines (`served_beside`, `Stack.engine_settings`). With several workers (`--numprocesses 2`), one worker
+runs all files of a shared engine, and each other file goes to one worker as a whole.
+
+An engine answers sixteen requests in about the time of one: `at_once` sends many.
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from examples.running.programs import free_ports
 from recorder.base.terminal import to_json
@@ -31,12 +37,16 @@ from recorder.maintenance.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
 from recorder.store.database import Project
+from recorder.store.schema import trajectories
 from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "examples" / "helpdesk" / "model"
 THINKING_TEMPLATE = ROOT / "tests" / "templates" / "thinking.jinja"
 START_TIMEOUT_S = 300.0
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 CONFIG = f"""
 [aliases.helpdesk]
@@ -46,7 +56,6 @@ base = "{MODEL}"
 name = "tiny-qwen3"
 max_model_len = 1024
 max_lora_rank = 8
-health_interval_s = 0.5
 
 [trainer]
 lr = 3e-3
@@ -74,17 +83,21 @@ FILES_OF = {
         "test_equality.py",
         "test_formats_agree.py",
         "test_gate.py",
+        "test_live.py",
         "test_recorded_text.py",
         "test_responses.py",
+        "test_ring.py",
         "test_sft.py",
         "test_shadow.py",
     },
     "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py", "test_pauses.py"},
+    # No server: they import vLLM into the tests' own process, which takes seconds.
+    "vllm_classes": {"test_media_bases.py", "test_messages_translation.py", "test_reasoning_parsers.py"},
 }
 
 
 def engine_of(file: str) -> str:
-    """The shared engine of a test file, or the file itself: it starts an engine of its own or none."""
+    """What a test file shares with others (`FILES_OF`), or the file itself: it starts an engine of its own or none."""
     return next((engine for engine, files in FILES_OF.items() if file.rpartition("/")[2] in files), file)
 
 
@@ -118,6 +131,11 @@ class Stack:
     engine_key: str
     recording: RecorderSettings
 
+    @property
+    def engine_settings(self) -> dict[str, str]:
+        """Variables that name this engine to other programs of Hone, which then start none."""
+        return {"HONE_ENGINE__URLS": json.dumps([self.engine_url]), "HONE_ENGINE__API_KEY": self.engine_key}
+
     def run_file(self) -> dict[str, Any]:
         return dict(json.loads((self.data / "run.json").read_text()))
 
@@ -146,8 +164,8 @@ class Stack:
             await store.close()
 
     def calls_of(self, trajectory: str) -> list[dict[str, Any]]:
-        """The calls of the trajectory with this external id, oldest first."""
-        calls = [c for c in self.export() if c["trajectory_external_id"] == trajectory]
+        """The calls of the trajectory with this external id, oldest first: the same lines as in `export`."""
+        calls = asyncio.run(self._exported(partial(_lines_of, trajectory)))
         return sorted(calls, key=lambda c: str(c["started_at"]))
 
     def engine(self) -> httpx.Client:
@@ -157,6 +175,23 @@ class Stack:
 
     def proxy(self) -> httpx.Client:
         return httpx.Client(base_url=self.proxy_url, timeout=60)
+
+
+async def _lines_of(external_id: str, project: Project) -> AsyncIterator[Any]:
+    """The lines of the trajectories with one external id. Reading all takes longer with each test of a shared store."""
+    t = trajectories.c
+    async with project.store.read() as conn:
+        query = select(t.id).where(t.project_id == project.id, t.external_id == external_id)
+        ids = list((await conn.execute(query)).scalars())
+    for id_ in ids:
+        async for line in raw_lines(project, trajectory_id=id_):
+            yield line
+
+
+def at_once(ask: Callable[[T], R], of: Iterable[T], most: int = 16) -> list[R]:
+    """What `ask` returns for each, in their order, with so many requests in flight. Raises the first error."""
+    with ThreadPoolExecutor(most) as threads:
+        return list(threads.map(ask, of))
 
 
 def wait_for(what: str, check: Any, timeout_s: float = START_TIMEOUT_S) -> Any:
@@ -198,8 +233,7 @@ def served_beside(stack: Stack, folder: Path, recording: RecorderSettings, setti
     folder.mkdir(exist_ok=True)
     data, config, log, port = folder / "data", folder / "hone.toml", folder / "serve.log", free_ports(1)[0]
     config.write_text(settings)
-    engine = {"HONE_ENGINE__URLS": json.dumps([stack.engine_url]), "HONE_ENGINE__API_KEY": stack.engine_key}
-    environment = os.environ | engine | {"HONE_PROXY__PORT": str(port)} | stored_in(recording)
+    environment = os.environ | stack.engine_settings | {"HONE_PROXY__PORT": str(port)} | stored_in(recording)
     command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(data), "--config", str(config)]
     with log.open("wb") as out:
         proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
@@ -213,6 +247,8 @@ def served_beside(stack: Stack, folder: Path, recording: RecorderSettings, setti
 
 def _answers(program: subprocess.Popen[bytes], url: str, log: Path) -> bool:
     assert program.poll() is None, log.read_text()
+    if not httpx.get(f"{url}/readyz").is_success:  # while an engine starts, it is asked hundreds of times
+        return False
     body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     # purpose none: recorded, and in no test's way
     return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success

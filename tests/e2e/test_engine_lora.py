@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
-import signal
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,6 +35,7 @@ from recorder.states import VersionState
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from tests.e2e.conftest import MODEL, Stack
+from tests.e2e.test_faults import answers, kill_engine_in_a_stream
 from tests.proxy.until import until
 from tests.stores import Stores
 from trainer.errors import UnsupportedModel
@@ -376,7 +375,7 @@ async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_rest
         await until(lambda: versions.route(versions.snapshot.aliases["helpdesk"]).version.id == live.id)
 
         killed = running.stack.pid("engine")
-        os.kill(killed, signal.SIGKILL)
+        await asyncio.to_thread(kill_engine_in_a_stream, running.stack)
         await until(lambda: not versions.snapshot.up())
         await until(lambda: bool(versions.snapshot.up()), within_s=START_S)
         route = versions.route(versions.snapshot.aliases["helpdesk"])
@@ -384,3 +383,4 @@ async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_rest
         for prompt, row in zip(PROMPTS, new, strict=True):
             assert await running.replica.logprobs(route.engine_model, prompt, NAMED) == pytest.approx(row, abs=1e-4)
         assert running.stack.pid("engine") != killed
+    await until(lambda: asyncio.to_thread(answers, running.stack), within_s=START_S)

@@ -24,7 +24,7 @@ from recorder.queue.leases import GPU
 from recorder.queue.training import gpu_pauses
 from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
 from recorder.store.database import Project
-from tests.e2e.conftest import ROOT, Stack, wait_for
+from tests.e2e.conftest import ROOT, Stack, at_once, wait_for
 from tests.e2e.test_faults import answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -168,7 +168,9 @@ def in_store(stack: Stack, read: Any) -> Any:
 def test_streams_of_every_format_continue_after_a_pause(killable_stack: Stack) -> None:
     stack = killable_stack
     wait_for("an answer", lambda: answers(stack))
-    plain = {path: said(ask(stack, path, f"plain-{at}")) for at, path in enumerate(BODIES)}
+    paths = list(BODIES)
+    answered = at_once(lambda at: ask(stack, paths[at], f"plain-{at}"), range(len(paths)))
+    plain = {path: said(one) for path, one in zip(paths, answered, strict=True)}
     received = {path: bytearray() for path in BODIES}
     with holding(stack) as holder, ThreadPoolExecutor(len(BODIES) + 2) as threads:
         holder.wait_until_ready()

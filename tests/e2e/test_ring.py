@@ -1,4 +1,7 @@
-"""The whole ring on real parts: agents with tools, a judge over HTTP, training, hot swaps under load, exact tokens."""
+"""The whole ring on real parts: agents with tools, a judge over HTTP, training, hot swaps under load, exact tokens.
+
+`make test` runs the campaign before the engine of `stack`; `make long` lets `hone train` start an engine of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,8 @@ from tests.stores import Stores, stored_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-STEPS = 3
+SHARED, OWN = "a shared engine", "an engine of its own"
+STEPS = {SHARED: 2, OWN: 3}  # the second goes on from a version that was trained
 MEAN_DIFFERENCE = 1e-6  # |logprob(engine) − logprob(trainer)| in float32
 MAX_DIFFERENCE = 1e-4
 
@@ -42,6 +46,7 @@ class Ring:
 
     data: Path
     recording: RecorderSettings
+    steps: int
     events: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     load_statuses: list[int] = field(default_factory=list)
@@ -72,21 +77,22 @@ class Load(threading.Thread):
                 self.versions.append((answer.headers["x-hone-call"], answer.headers["x-hone-version"]))
 
 
-@pytest.fixture(scope="module")
-def ring(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
+@pytest.fixture(scope="module", params=[SHARED, pytest.param(OWN, marks=pytest.mark.long)])
+def ring(request: pytest.FixtureRequest, stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
     data = tmp_path_factory.mktemp("ring")
+    engine = {} if request.param == OWN else request.getfixturevalue("stack").engine_settings
     with stores.unmade(data) as recording:
-        yield played(data, recording)
+        yield played(data, recording, STEPS[request.param], engine)
 
 
-def played(data: Path, recording: RecorderSettings) -> Ring:
-    """A whole campaign, under load."""
+def played(data: Path, recording: RecorderSettings, steps: int, engine: Mapping[str, str]) -> Ring:
+    """A whole campaign, under load. `engine`: what names a running engine; without it one is started."""
     with surroundings(data) as (files, found):
         heldout = files.heldout.read_text().splitlines()[:8]
         files.heldout.write_text("\n".join(heldout) + "\n")
-        environment = os.environ | found | stored_in(recording)
+        environment = os.environ | found | stored_in(recording) | engine
         environment |= {
-            "HONE_CAMPAIGN__STEPS": str(STEPS),
+            "HONE_CAMPAIGN__STEPS": str(steps),
             "HONE_CAMPAIGN__GROUP_SIZE": "6",
             "HONE_CAMPAIGN__SCENARIOS_PER_STEP": "4",
         }
@@ -110,7 +116,7 @@ def played(data: Path, recording: RecorderSettings) -> Ring:
             wait_for("the campaign's first validation", first_step_is_sampled)
             load.start()
             # the load must end before the campaign takes the services down: after the last step's swap
-            wait_for("the last step", lambda: _steps(data) == STEPS)
+            wait_for("the last step", lambda: _steps(data) == steps)
             load.ended.set()
             load.join(60)
             output, errors = training.communicate(timeout=300)
@@ -128,7 +134,7 @@ def played(data: Path, recording: RecorderSettings) -> Ring:
         ).stdout
     events = [json.loads(line) for line in output.splitlines()]
     calls = [json.loads(line) for line in exported.splitlines()]
-    return Ring(data, recording, events, calls, load.statuses, load.versions)
+    return Ring(data, recording, steps, events, calls, load.statuses, load.versions)
 
 
 def _steps(data: Path) -> int:
@@ -137,15 +143,15 @@ def _steps(data: Path) -> int:
 
 def test_every_step_puts_a_version_into_service_that_the_next_step_samples(ring: Ring) -> None:
     steps = [e for e in ring.events if e["event"] == "step"]
-    assert [s["version"] for s in steps] == [f"helpdesk@{n}" for n in range(1, STEPS + 1)]
-    assert [s["sampled_by"] for s in steps] == [f"helpdesk@{n}" for n in range(STEPS)]
+    assert [s["version"] for s in steps] == [f"helpdesk@{n}" for n in range(1, ring.steps + 1)]
+    assert [s["sampled_by"] for s in steps] == [f"helpdesk@{n}" for n in range(ring.steps)]
     assert all(s["trained"] > 0 and s["errored"] == 0 for s in steps)
     assert all(s["reward"] is not None and s["success"] is not None for s in steps)
 
 
 def test_every_call_of_an_attempt_is_recorded_exactly_under_its_trajectory(ring: Ring) -> None:
     attempts = [c for c in ring.calls if c["origin"] == "campaign"]
-    assert len({c["trajectory_id"] for c in attempts}) == STEPS * 4 * 6 + 2 * 8
+    assert len({c["trajectory_id"] for c in attempts}) == ring.steps * 4 * 6 + 2 * 8
     for call in attempts:
         assert call["status"] == "complete"
         assert call["attribution"] == {"source": "path", "confidence": "stated"}
@@ -161,6 +167,7 @@ def test_nothing_but_train_attempts_was_trained_on(ring: Ring) -> None:
 
 
 @pytest.mark.long  # tests/browser/test_every_page.py looks at every page of a prepared store
+@pytest.mark.parametrize("ring", [OWN], indirect=True)
 @pytest.mark.browser
 @pytest.mark.sqlite_only("the pages are served over a copy of its file")
 def test_every_page_stands_on_what_the_ring_left(ring: Ring) -> None:

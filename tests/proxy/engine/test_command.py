@@ -112,6 +112,8 @@ def test_a_cpu_gets_the_flags_of_a_quick_start(tmp_path: Path) -> None:
     assert option(command.argv, "--kv-cache-memory-bytes") == str(128 * 1024 * 1024)
     assert command.env["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert command.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert "--enforce-eager" in command.argv
+    assert command.env["TORCH_COMPILE_DISABLE"] == "1"
     assert int(command.env["OMP_NUM_THREADS"]) >= 1
     assert int(command.env["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60
     assert command.unset == {"VLLM_CPU_KVCACHE_SPACE"}
