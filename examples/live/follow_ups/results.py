@@ -40,9 +40,14 @@ class Session:
         """Whether it is long enough for its result to be kept."""
         return self.minutes >= MINUTES
 
+    @property
+    def name(self) -> str:
+        """Return what names its files."""
+        return f"{self.arm}-{self.seed}"
+
     def path(self, folder: Path = MEASURED) -> Path:
         """Return the file of its committed result."""
-        return folder / f"{self.arm}-{self.seed}.json"
+        return folder / f"{self.name}.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`make live TRAFFIC=followups` and `TRAFFIC=corrections`: the sessions that are not measured yet, one after another.
 
-    python -m examples.live.follow_ups.run [--traffic followups|corrections] [--arms A,B] [--seed S] [--minutes M]
+    python -m examples.live.follow_ups.run [--traffic followups|corrections] [--arms A,B] [--seed S]
+        [--minutes M] [--out FOLDER]
 
 Owns: the command line, which sessions run, and which results are kept: those of whole sessions without a fault.
 Refuses: one session (`examples.live.follow_ups.session`).
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arms", type=parse_arms, help="some arms only, with commas (all of the traffic)")
     parser.add_argument("--seed", type=int, default=DEMO_SEED, help=f"seed of orders and users ({DEMO_SEED})")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"minutes of each session ({MINUTES:.0f})")
+    parser.add_argument("--out", type=Path, help=f"data folder of each session, ARM-SEED in it (new ones in {RUNS})")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     given = parser.parse_args(arguments)
     os.umask(0o077)  # only the owner can read the recorded data
@@ -64,15 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     proved = True
     try:
         for session in left:
-            proved &= _run(session, EventPrinter(console, given.json))
+            out = new_run(RUNS) if given.out is None else given.out / session.name
+            proved &= _run(session, out.resolve(), EventPrinter(console, given.json))
     except KeyboardInterrupt:
         return 130
     return 0 if proved else 1
 
 
-def _run(session: Session, telling: EventPrinter) -> bool:
+def _run(session: Session, out: Path, telling: EventPrinter) -> bool:
     """Run one session; keep its result if it is whole. False: it had a fault, or learned nothing."""
-    out = new_run(RUNS).resolve()
     result = run_session(session, out, telling)
     telling.say("ended", f"{out / 'result.json'}")
     if not is_learned(result):
