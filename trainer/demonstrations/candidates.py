@@ -146,7 +146,7 @@ async def _known_corrections(
 
 
 def _may_hold(conditions: Collection[Condition], line: TrajectoryLine, known: Mapping[str, Mapping[str, str]]) -> bool:
-    facts = line_facts(line) | known.get(line.id, {})
+    facts = {**line_facts(line), **known.get(line.id, {})}
     return all(one.holds(facts) for one in conditions if one.field in facts)
 
 

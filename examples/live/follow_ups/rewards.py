@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import select
 
@@ -19,7 +20,7 @@ from recorder.states import Origin, Purpose
 from recorder.store.bootstrap import open_store
 from recorder.store.schema import groups, score_parts, scores, trajectories
 
-HALF = 0.5  # a reward above it says that the answer was right
+HALF: Final = 0.5  # a reward above it says that the answer was right
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +52,6 @@ async def read_rewards(data: Path, recording: RecorderSettings) -> dict[str, flo
 
 def compare_with_truth(rewards: Mapping[str, float], runs: Iterable[Run]) -> RewardTruth:
     """Count the rewards of users' trajectories, and those that say the truth."""
-    rewarded = [(rewards[run.id] > HALF) == run.right for run in runs if run.id in rewards]
+    found = [(rewards.get(run.id or ""), run.right) for run in runs]
+    rewarded = [(reward > HALF) == right for reward, right in found if reward is not None]
     return RewardTruth(len(rewarded), sum(rewarded))

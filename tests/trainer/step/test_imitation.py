@@ -158,11 +158,10 @@ async def test_of_much_traffic_only_what_was_corrected_is_read_whole(
         await world.group(f"g{n}", [1.0, 0.0], seed=n)
     corrected = (await members(world, (await trajectories_of(world))[0].group_id or ""))[0]
     await feedback.add_feedback(project, corrected, "demonstration", "7 8 9")
-    load = candidates.load_trajectories
 
     async def counted(store: Any, ids: list[str], **how: Any) -> Any:
         whole.extend(ids)
-        return await load(store, ids, **how)
+        return await transcripts.load_trajectories(store, ids, **how)
 
     monkeypatch.setattr(candidates, "load_trajectories", counted)
     async with await world.trainer(sft={"epochs": 1, "held_out_share": 0}) as trainer:
