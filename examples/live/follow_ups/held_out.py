@@ -31,11 +31,15 @@ class HeldOutPoint:
 
 
 async def measure_over_time(
-    measure: Callable[[], Awaitable[Share]], began: float, points: list[HeldOutPoint], every_s: float = EVERY_S
+    measure: Callable[[], Awaitable[Share]],
+    began: float,
+    until: float,
+    points: list[HeldOutPoint],
+    every_s: float = EVERY_S,
 ) -> None:
-    """Measure every so many seconds, without end, and append to `points`. `began`: unix seconds."""
+    """Measure every so many seconds and append to `points`; the end itself is not measured. Times: unix seconds."""
     due = began + every_s
-    while True:
+    while due < until:
         await asyncio.sleep(max(0.0, due - time.time()))
         points.append(await measure_now(measure, began))
         due = max(due + every_s, time.time())

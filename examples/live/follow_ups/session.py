@@ -98,7 +98,7 @@ async def _traffic(
     async with asyncio.TaskGroup() as group:
         beside = [
             group.create_task(_tell_minutes(telling)),
-            group.create_task(measure_over_time(held_out, began, points)),
+            group.create_task(measure_over_time(held_out, began, began + seconds, points)),
         ]
         await population.live(unique(orders.train, chance), arrivals(RATE, chance), began + seconds)
         for task in beside:

@@ -30,9 +30,19 @@ async def test_it_is_measured_again_and_again_and_a_point_is_the_middle_of_its_m
             enough.set()
         return share([True, False])
 
-    running = asyncio.create_task(measure_over_time(measure, time.time(), points, every_s=0.001))
+    running = asyncio.create_task(measure_over_time(measure, time.time() - 1, float("inf"), points, every_s=0.001))
     await enough.wait()
     running.cancel()
     assert [one.share.success for one in points[:2]] == [0.5, 0.5]
-    assert 0 < points[0].second <= points[1].second
+    assert 1 <= points[0].second <= points[1].second
     assert points[0].as_json()["runs"] == 2
+
+
+async def test_the_end_is_not_measured_here() -> None:
+    points: list[HeldOutPoint] = []
+
+    async def measure() -> Share:
+        return share([True])
+
+    await measure_over_time(measure, 0.0, 240.0, points, every_s=240.0)
+    assert points == []
