@@ -1,18 +1,18 @@
-"""What a right answer that a user states is used for: it is imitated, or it is a reference. Pure.
+"""What a right answer that a user states is used for: it is a reference, and it may be imitated. Pure.
 
 Owns: the facts of the helpdesk's answers, and this rule. Refuses: sending (`examples.live.follow_ups.writers`).
 
-A correction is imitated only if every fact in it occurs in the trajectory's own context. Otherwise the model would
-learn to name a day that it has not looked up. A correction that is not imitated is a reference: the reward is 1 if the
-answer agrees with it, else 0. A statement that agrees with the answer corrects nothing, and is a reference too.
+A stated answer is imitated only if every fact in it occurs in the trajectory's own context. Otherwise the model would
+learn to name a day that it has not looked up. Imitated or not, it is a reference: the reward is 1 if the agent's answer
+agrees with it, else 0. If only what is not imitated were rewarded, nearly all such rewards would be 0, and the running
+baseline would be too low for all others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from examples.helpdesk.checks import last_words
 from examples.helpdesk.orders import DAYS
@@ -22,15 +22,7 @@ REFERENCE: Final = "reference"  # the feedback's name; its comment is the stated
 _FACT: Final = re.compile(rf"\b(?:{'|'.join(DAYS)}|\d{{4}})\b")
 
 Message = Mapping[str, Any]
-CorrectionUse = Literal["imitated", "reference"]
-
-
-@dataclass(frozen=True, slots=True)
-class StatementUse:
-    """What a stated answer is used for, and the body of the feedback that says so."""
-
-    use: CorrectionUse
-    feedback: Mapping[str, Any]
+Feedback = Mapping[str, Any]  # the body of a request with feedback
 
 
 def find_facts(text: str) -> set[str]:
@@ -52,9 +44,11 @@ def is_grounded(stated: str, conversation: Sequence[Message]) -> bool:
     return find_facts(stated) <= find_facts(given)
 
 
-def use_of(stated: str, conversation: Sequence[Message]) -> StatementUse:
-    """Return what the answer that a user states after a conversation is used for."""
+def feedback_on(stated: str, conversation: Sequence[Message]) -> list[Feedback]:
+    """Return what the answer that a user states after a conversation becomes: a reference, and a demonstration if it
+    may be imitated."""
     right = agrees(last_words(conversation), stated)
-    if not right and is_grounded(stated, conversation):
-        return StatementUse("imitated", {"name": DEMONSTRATION, "value": stated})
-    return StatementUse("reference", {"name": REFERENCE, "value": float(right), "comment": stated})
+    found: list[Feedback] = [{"name": REFERENCE, "value": float(right), "comment": stated}]
+    if is_grounded(stated, conversation):
+        found.append({"name": DEMONSTRATION, "value": stated})
+    return found

@@ -6,7 +6,7 @@ It takes the place of a judge for rewards of kind `follow_up`; its name shows th
 that it knows, and its errors: of so many messages it understands the opposite, by a hash of the conversation. Refuses
 every other source: it sees its prompt, never the orders.
 
-A number is not misread: feedback `reference` counts as it is. A demonstration is imitated, and is no verdict.
+A number is not misread: feedback `reference` counts as it is. A demonstration alone is no verdict.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ def result_of(measurement: Measurement) -> dict[str, Any]:
         "seconds_to_target": seconds_to(measurement.held_out),
         "messages": dict(sorted(measurement.counts.items())),
         "rewards": asdict(measurement.rewards),
+        "imitated": sum(int(step.metrics.get("demonstrations", 0)) for step in measurement.course.written.steps),
         **{name: found[name] for name in _KEPT},
     }
 

@@ -48,7 +48,7 @@ def _row(one: Result) -> list[str]:
         "not reached" if one["seconds_to_target"] is None else f"{one['seconds_to_target'] / 60:.0f} min",
         str(rewards["given"]) if rewards["given"] else "of single turns",
         f"{rewards['true'] / rewards['given']:.0%}" if rewards["given"] else "–",
-        str(one["messages"].get("imitated", 0)),
+        str(one["imitated"]),
         f"{one['versions_live']} / {one['versions_refused']}",
         str(len(one["faults"])),
     ]

@@ -22,9 +22,10 @@ from openai import OpenAIError
 from examples.helpdesk.agent import Desk, open_desk
 from examples.helpdesk.checks import last_words
 from examples.helpdesk.wording import answer
-from examples.live.follow_ups.corrections import use_of
+from examples.live.follow_ups.corrections import feedback_on
 from examples.live.follow_ups.user_script import NO_ANSWER_S, Shares, UserIntent, user_intent
 from examples.live.users import FEEDBACK_S, Answered, Reaction, Run, Users, note_version, record_only, task_of
+from recorder.queue.feedback import DEMONSTRATION
 
 PATIENCE_S: Final = 180.0  # for the reply; then it is a fault
 
@@ -33,8 +34,8 @@ PATIENCE_S: Final = 180.0  # for the reply; then it is a fault
 class Writers:
     """What the next user does. `half_at`: when the second half of the session begins (unix seconds).
 
-    `counts`: messages (`written`, and of them `lies`), stated answers (`stated`), and their uses (`imitated`,
-    `reference`).
+    `counts`: messages (`written`, and of them `lies`) and stated answers (`stated`, and of them `grounded`: they may be
+    imitated).
     """
 
     aside: Desk
@@ -76,11 +77,11 @@ class Writers:
 
     async def _state(self, answered: Answered) -> None:
         order = answered.question.order
-        stated = use_of(answer(order.order_id, order.day), answered.conversation)
-        self.counts["stated"] += 1
-        self.counts[stated.use] += 1
         about = f"{self.url}/hone/v1/trajectories/{answered.run.id}/feedback"
-        (await self.http.post(about, json=dict(stated.feedback))).raise_for_status()
+        self.counts["stated"] += 1
+        for one in feedback_on(answer(order.order_id, order.day), answered.conversation):
+            self.counts["grounded"] += one["name"] == DEMONSTRATION
+            (await self.http.post(about, json=dict(one))).raise_for_status()
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from examples.helpdesk.making.conversations import (
 )
 from examples.helpdesk.orders import DAYS
 from examples.helpdesk.wording import answer
-from examples.live.follow_ups.corrections import agrees, find_facts, is_grounded, use_of
+from examples.live.follow_ups.corrections import agrees, feedback_on, find_facts, is_grounded
 
 Messages = list[dict[str, Any]]
 seeds = st.integers(0, 2**32)
@@ -33,30 +33,33 @@ def conversation(behave: Any, seed: int) -> tuple[str, Messages]:
     return answer(order.order_id, order.day), [*opening(order.order_id, chance), *behave(order, chance)]
 
 
+def names(stated: str, messages: Messages) -> list[str]:
+    return [one["name"] for one in feedback_on(stated, messages)]
+
+
 @given(seeds)
-def test_a_right_answer_is_a_reference_of_1(seed: int) -> None:
+def test_a_right_answer_is_a_reference_of_1_and_is_imitated(seed: int) -> None:
     stated, messages = conversation(ideal, seed)
-    used = use_of(stated, messages)
-    assert (used.use, used.feedback["name"], used.feedback["value"]) == ("reference", "reference", 1.0)
-    assert used.feedback["comment"] == stated
+    reference, demonstration = feedback_on(stated, messages)
+    assert reference == {"name": "reference", "value": 1.0, "comment": stated}
+    assert demonstration == {"name": "demonstration", "value": stated}
 
 
 @pytest.mark.parametrize("behave", [skips_tracking, answers_at_once, rambles])
 @given(seed=seeds)
-def test_a_day_that_no_tool_said_is_never_imitated(behave: Any, seed: int) -> None:
+def test_a_day_that_no_tool_said_is_a_reference_and_never_imitated(behave: Any, seed: int) -> None:
     stated, messages = conversation(behave, seed)
     assert not is_grounded(stated, messages)
-    used = use_of(stated, messages)
-    assert used.use == "reference"
-    assert used.feedback["value"] == float(agrees(messages[-1]["content"], stated))
+    right = float(agrees(messages[-1]["content"], stated))
+    assert feedback_on(stated, messages) == [{"name": "reference", "value": right, "comment": stated}]
 
 
 @given(seeds)
-def test_what_the_tools_said_and_the_answer_did_not_is_imitated(seed: int) -> None:
+def test_what_the_tools_said_and_the_answer_did_not_is_imitated_and_not_rewarded(seed: int) -> None:
     stated, messages = conversation(ideal, seed)
     messages[-1] = {"role": "assistant", "content": "Please be patient, good things take time."}
-    used = use_of(stated, messages)
-    assert (used.use, dict(used.feedback)) == ("imitated", {"name": "demonstration", "value": stated})
+    reference, demonstration = feedback_on(stated, messages)
+    assert (reference["value"], demonstration["value"]) == (0.0, stated)
 
 
 def test_a_guess_of_the_model_is_no_evidence() -> None:
@@ -69,7 +72,7 @@ def test_a_guess_of_the_model_is_no_evidence() -> None:
 def test_an_answer_about_another_parcel_is_not_imitated_unless_its_tools_said_the_day(seed: int) -> None:
     stated, messages = conversation(wrong_id, seed)
     told = {fact for one in messages if one["role"] == "tool" for fact in find_facts(str(one["content"]))}
-    assert (use_of(stated, messages).use == "imitated") <= bool(find_facts(stated) & set(DAYS) & told)
+    assert ("demonstration" in names(stated, messages)) <= bool(find_facts(stated) & set(DAYS) & told)
 
 
 @pytest.mark.parametrize(

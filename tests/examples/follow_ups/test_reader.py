@@ -69,11 +69,13 @@ def test_a_prompt_of_hone_is_answered_and_an_error_is_the_opposite() -> None:
     assert verdict(event("What is the weather like?"), error_rate=1.0) == NOTHING
 
 
-def test_feedback_with_a_value_is_not_misread_and_a_demonstration_is_no_verdict() -> None:
+def test_feedback_with_a_value_is_not_misread_and_a_demonstration_alone_is_no_verdict() -> None:
     for value, expected in ((1.0, SATISFIED), (0.0, CORRECTED)):
         stated = event("It arrives on Monday.", FollowUpKind.FEEDBACK, name="reference", value=value)
         assert verdict(stated, error_rate=1.0) == expected
-    assert verdict(event("It arrives on Monday.", FollowUpKind.FEEDBACK, name="demonstration")) == NOTHING
+        imitated = event("It arrives on Monday.", FollowUpKind.FEEDBACK, name="demonstration")
+        assert verdict(imitated, stated) == expected
+        assert verdict(imitated) == NOTHING
 
 
 def test_one_of_ten_messages_is_misread_and_always_the_same_ones() -> None:

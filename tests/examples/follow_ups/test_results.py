@@ -26,6 +26,8 @@ from examples.live.follow_ups.run import parse_arms, sessions_of
 from examples.live.record import LIVE, Decision, LearningRecord
 from examples.live.summary import Course, share
 from examples.live.users import Run
+from recorder.queue.training.steps import StepView
+from recorder.states import StepState
 
 BEGAN = 1_000_000.0
 MEASURED = read_results()
@@ -35,10 +37,15 @@ def run(second: float, right: bool, id_: str) -> Run:
     return Run(BEGAN + second, BEGAN + second + 1, "helpdesk@0", right, id_)
 
 
+def step(demonstrations: int) -> StepView:
+    metrics = {"demonstrations": float(demonstrations)}
+    return StepView("s", "default", "a", None, 1, "v0", "v1", StepState.DONE, None, metrics, None, BEGAN, BEGAN + 1)
+
+
 def result(arm: Any = "follow-ups", seed: int = 7, *, faults: tuple[str, ...] = ()) -> dict[str, Any]:
     runs = [run(5, True, "a"), run(6, False, "b"), run(70, True, "c")]
     live = [Decision(BEGAN + 60, "helpdesk@1", "version_1", LIVE, "sane", {})]
-    course = Course(BEGAN, BEGAN + 1200, runs, LearningRecord(live, [], [], {}), faults, [])
+    course = Course(BEGAN, BEGAN + 1200, runs, LearningRecord(live, [], [step(2), step(3)], {}), faults, [])
     points = [HeldOutPoint(second, share([True] * right + [False] * (200 - right))) for second, right in COURSE]
     rewards = compare_with_truth({"a": 1.0, "b": 1.0}, runs)
     return result_of(Measurement(Session(arm, seed), course, points, {"written": 2, "lies": 1}, rewards))
@@ -55,6 +62,7 @@ def test_a_result_has_success_over_time_and_what_it_learned_from() -> None:
     assert found["shares"] == {"writes": 0.5, "lies": 0.15, "states": 0.0}
     assert found["messages"] == {"lies": 1, "written": 2}
     assert found["rewards"] == {"given": 2, "true": 1}
+    assert (found["imitated"], found["steps"]) == (5, 2)
     assert (found["runs"], found["versions_live"], found["faults"]) == (3, 1, [])
 
 
