@@ -29,8 +29,9 @@ setup: ## create the environment (.venv), if it is not up to date
 demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine; KEEP=1 stays up at the end
 	@$(BIN)/python -m examples.helpdesk.demo $(if $(KEEP),--keep)
 
-live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
-	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
+live: setup ## users ask for MINUTES, Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, or followups|corrections with ARMS=, SEED=7
+	$(BIN)/python -m $(if $(filter followups corrections,$(TRAFFIC)),examples.live.follow_ups.run,examples.live.live) --traffic $(or $(TRAFFIC),repeats) \
+		--seed $(or $(SEED),7) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ARMS),--arms $(ARMS))
 
 inbox: setup ## questions about a mailbox: a judge trains, exact answers validate; SEED=7, SHORT=1
 	$(BIN)/python -m examples.inbox.run --seed $(or $(SEED),7) $(if $(SHORT),--short)

@@ -16,7 +16,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -93,7 +93,7 @@ class Desk:
 
     async def converse(self, question: str, task: Task) -> list[Json]:
         """Ask the model and call its tools until it makes no tool call; return the conversation."""
-        model = next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
+        model = self._model_of(task)
         messages: list[Json] = [{"role": "system", "content": self.system}, {"role": "user", "content": question}]
         for _ in range(MAX_TURNS):
             reply = await self._ask(model, task.model, messages)
@@ -103,6 +103,14 @@ class Desk:
                 break
             messages += [await self._call(call) for call in calls]
         return messages
+
+    async def reply(self, conversation: Sequence[Json], message: str, task: Task) -> Json:
+        """Return the model's message to a further message of the user. Its tool calls are not made."""
+        messages = [*conversation, {"role": "user", "content": message}]
+        return _echo(await self._ask(self._model_of(task), task.model, messages))
+
+    def _model_of(self, task: Task) -> AsyncOpenAI:
+        return next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
 
     async def _ask(self, client: AsyncOpenAI, model: str, messages: list[Json]) -> ChatCompletionMessage:
         completion: ChatCompletion = await client.chat.completions.create(  # type: ignore[call-overload]  # plain dicts

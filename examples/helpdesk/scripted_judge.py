@@ -42,13 +42,11 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
     Raises:
         PromptError: the last user message has no fenced data, or the data has another format.
     """
-    asked = [_text(message["content"]) for message in messages if message["role"] == "user"]
-    data = _DATA.search(asked[-1]) if asked else None
-    if data is None:
-        raise PromptError("scripted judge: the last user message has no <<<HONE-DATA …>>> section")
     try:
-        shared, *others = [json.loads(line) for line in data[2].splitlines()]
+        shared, *others = read_documents(messages)
         scored = [(one["id"], *rules([*shared["messages"], *one["messages"]], _beside(one))) for one in others]
+    except PromptError:
+        raise
     except (ValueError, LookupError, TypeError) as error:
         raise PromptError(f"scripted judge: the data in the prompt has another format: {error!r}") from error
     return {
@@ -57,6 +55,19 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
             for name, points, explanation in scored
         ]
     }
+
+
+def read_documents(messages: Sequence[Json]) -> list[Json]:
+    """Return the JSON documents between the fences of a prompt's last user message.
+
+    Raises:
+        PromptError: there are none.
+    """
+    asked = [_text(message["content"]) for message in messages if message["role"] == "user"]
+    data = _DATA.search(asked[-1]) if asked else None
+    if data is None:
+        raise PromptError("scripted judge: the last user message has no <<<HONE-DATA …>>> section")
+    return [json.loads(line) for line in data[2].splitlines()]
 
 
 def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
@@ -129,7 +140,11 @@ def _text(content: Any) -> str:
 
 def completion(request: Json, name: str, rules: Rules) -> Json:
     """Return the OpenAI chat completion that answers a request, with this judge's name as the model."""
-    reply = json.dumps(judge(request["messages"], rules))
+    return chat_completion(judge(request["messages"], rules), name)
+
+
+def chat_completion(reply: Json, name: str) -> Json:
+    """Return a judge's reply as an OpenAI chat completion of the model `name`."""
     return {
         "id": f"chatcmpl-{time.time_ns():x}",
         "object": "chat.completion",
@@ -137,7 +152,12 @@ def completion(request: Json, name: str, rules: Rules) -> Json:
         "model": name,
         "system_fingerprint": name,
         "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop", "logprobs": None}
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": json.dumps(reply)},
+                "finish_reason": "stop",
+                "logprobs": None,
+            }
         ],
         # The rules use no tokens.
         "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},

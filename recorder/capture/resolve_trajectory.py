@@ -125,7 +125,7 @@ def _after(row: ExistingTrajectory, asked: RequestedTrajectory, version_id: str 
         external_id=row.external_id,
         implicit_key=row.group_implicit_key,
         group_size=None,
-        purpose=row.purpose,
+        purpose=row.purpose if asked.purpose == Purpose.TRAIN else asked.purpose,  # `train` is also what nobody stated
         origin=row.origin,
         tags=row.tags,
         offered_version=version_id,

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from recorder.queue.feedback import DEMONSTRATION
 from recorder.queue.training import uses
 from recorder.registry.aliases import AliasView
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.database import Project, Store
-from recorder.store.schema import campaigns, scenarios
+from recorder.store.schema import campaigns, feedback, scenarios
 from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories, trajectory_lines
 from recorder.views.trajectories.shapes import TrajectoryView
@@ -70,7 +71,8 @@ async def load_candidates(
     candidates, facts = Candidates(), ConditionFacts(project.store)
     async for lines in _pages(project, _alias_filter(alias, request.conditions)):
         candidates.looked_at += len(lines)
-        wanted = {one.id: one for one in lines if may_meet(request.conditions, one)}
+        known = await _known_corrections(project.store, request.conditions, [one.id for one in lines])
+        wanted = {one.id: one for one in lines if may_meet(request.conditions, one, known.get(one.id))}
         views = await load_trajectories(project.store, list(wanted), with_tokens=True)
         since = {view.id: at for view in views if (at := corrected_at(view)) is not None}
         used = await uses.count_uses(project.store, request.objective, list(wanted), request.parent_id, since)
@@ -130,9 +132,23 @@ async def _pages(project: Project, wanted: TrajectoryFilter) -> AsyncIterator[Se
         before = page.next
 
 
-def may_meet(conditions: Collection[Condition], line: TrajectoryLine) -> bool:
-    """Whether a trajectory meets the conditions, as far as its line says."""
-    facts = line_facts(line)
+async def _known_corrections(
+    store: Store, conditions: Collection[Condition], ids: Sequence[str]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return by trajectory whether it has a correction, if a condition asks for that: they are few, and reading each
+    trajectory of the traffic to find them takes longer than a step.
+    """
+    if all(one.field != DEMONSTRATION for one in conditions):
+        return {}
+    query = select(feedback.c.trajectory_id).where(feedback.c.trajectory_id.in_(ids), feedback.c.name == DEMONSTRATION)
+    async with store.read() as conn:
+        corrected = set((await conn.execute(query)).scalars())
+    return {id_: {DEMONSTRATION: "yes" if id_ in corrected else "no"} for id_ in ids}
+
+
+def may_meet(conditions: Collection[Condition], line: TrajectoryLine, known: Mapping[str, str] | None = None) -> bool:
+    """Whether a trajectory meets the conditions, as far as its line says. `known`: other facts about it."""
+    facts = {**line_facts(line), **(known or {})}
     return all(one.holds(facts) for one in conditions if one.field in facts)
 
 

@@ -36,6 +36,8 @@ from recorder.store.transitions import guarded_update, move_state
 
 PAGE: Final = 200  # scores per SELECT: a long read would prevent SQLite from reusing its WAL
 REWARD: Final = "reward"  # the part that combines the others, and that is trained on
+# Codes of unscored groups that wait for their users. Nothing is wrong with them.
+FOR_USERS: Final = frozenset({"waiting_for_feedback", "waiting_for_follow_up"})
 
 
 @dataclass(frozen=True, slots=True)

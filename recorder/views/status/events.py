@@ -24,7 +24,7 @@ from recorder.queue import gate_requests
 from recorder.queue.gate_requests import GateProgress
 from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import switches
-from recorder.queue.judging.scores import REWARD
+from recorder.queue.judging.scores import FOR_USERS, REWARD
 from recorder.queue.judging.switches import JudgeSwitch
 from recorder.queue.training.refusals import GAP_ALLOWED, LOGPROB_GAP
 from recorder.queue.training.steps import COMPUTED_ON
@@ -160,7 +160,7 @@ class EventReader:
                 ledger.c.id > before.ledger_id,
                 ledger.c.project_id == self._project.id,
                 ledger.c.object_kind == "group",
-                ledger.c.code != gate_requests.NO_LOSS,
+                ledger.c.code.not_in([gate_requests.NO_LOSS, *sorted(FOR_USERS)]),
             )
             .order_by(ledger.c.id)
             .limit(MOST_ROWS)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from recorder.base.terminal import format_duration
 from recorder.queue import leases
+from recorder.queue.judging.scores import FOR_USERS
 from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry import replicas
 from recorder.registry.alias_moves import BY_HAND
@@ -337,6 +338,8 @@ def list_alarms(status: Status) -> Iterator[str]:
         if not worker.alive:
             yield f"{worker.name} is dead; its lease expires in {format_duration(worker.lease_left_s)}"
     for one in status.unscored:
+        if one.code in FOR_USERS:
+            continue
         again = "" if one.next_in_s is None else f", tried again in {format_duration(one.next_in_s)}"
         yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.detail}"
     for part in status.missing_parts:

@@ -298,6 +298,31 @@ async def test_an_unaddressed_trajectory_sealed_under_way_is_continued_once(stor
     assert [row.continues for row in await rows_of(store, trajectories) if row.id != sealed] == [sealed]
 
 
+@pytest.mark.parametrize("remembered", [True, False], ids=["still remembered", "forgotten"])
+async def test_a_call_with_another_purpose_continues_a_sealed_trajectory_with_that_purpose(
+    store: Store, talk: Talk, remembered: bool
+) -> None:
+    asked = [user("?"), tool_turn("id-1"), tool_result("id-1")]
+    await talk.call(asked[:1], tool_turn("id-1"))
+    answered = await talk.call(asked, "!")
+    sealed = answered.attribution.trajectory.id
+    await _seal(store, sealed) if remembered else await talk.recorder.close(PROJECT, sealed)
+    aside = Address(purpose=Purpose.NONE)
+    await talk.call([*asked, assistant("!"), user("No.")], "Sorry.", aside)
+    [later] = [row for row in await rows_of(store, trajectories) if row.id != sealed]
+    assert (later.continues, later.purpose, later.group_id) == (sealed, Purpose.NONE, None)
+
+
+async def test_a_call_that_states_no_purpose_continues_with_that_of_the_sealed_trajectory(
+    store: Store, talk: Talk
+) -> None:
+    measured = Address(trajectory="run-1", purpose=Purpose.VAL)
+    first = await talk.call([user("?")], "!", measured)
+    await _seal(store, first.attribution.trajectory.id)
+    await talk.call([user("?"), assistant("!"), user("more")], "!!", AT)
+    assert [row.purpose for row in await rows_of(store, trajectories)] == [Purpose.VAL, Purpose.VAL]
+
+
 async def test_a_restarted_recorder_continues_what_was_closed(store: Store, talk: Talk) -> None:
     first = await talk.call([user("?")], "unique answer")
     await talk.recorder.close(PROJECT, first.attribution.trajectory.id)

@@ -22,6 +22,7 @@ from recorder.views.trajectory_detail.loader import load_detail
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
+from trainer.demonstrations import candidates
 from trainer.errors import ConditionInvalid
 from trainer.objectives.imitate_rows import ImitationExclusion
 from trainer.step.fits import context
@@ -146,6 +147,26 @@ async def test_corrections_are_imitated_and_a_newer_one_is_used_though_an_older_
         await feedback.add_feedback(project, ids[1], "demonstration", "5 6")
         newer = await trainer.fit_once(where)
         assert [list(row.token_ids[row.trained]) for row in newer.read.found[0].rows] == [[5, 6]]
+
+
+async def test_of_much_traffic_only_what_was_corrected_is_read_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "ChatTemplate", ToyTemplate)
+    project, whole = Project(world.store, PROJECT), list[str]()
+    for n in range(3):
+        await world.group(f"g{n}", [1.0, 0.0], seed=n)
+    corrected = (await members(world, (await trajectories_of(world))[0].group_id or ""))[0]
+    await feedback.add_feedback(project, corrected, "demonstration", "7 8 9")
+
+    async def counted(store: Any, ids: list[str], **how: Any) -> Any:
+        whole.extend(ids)
+        return await transcripts.load_trajectories(store, ids, **how)
+
+    monkeypatch.setattr(candidates, "load_trajectories", counted)
+    async with await world.trainer(sft={"epochs": 1, "held_out_share": 0}) as trainer:
+        report = await trainer.fit_once(DemonstrationSource(["demonstration = yes"]))
+    assert [one.source_id for one in report.read.found] == whole == [corrected]
 
 
 class ToyTemplate:

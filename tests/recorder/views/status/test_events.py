@@ -16,6 +16,8 @@ from recorder.states import VersionState
 from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
 from recorder.views.status.events import Event, EventKind, EventReader
+from recorder.views.status.project import list_alarms, load_status
+from recorder.views.status.stages import LoopSettings
 from tests.recorder.rows import PROJECT, Rows
 
 PASSED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
@@ -112,6 +114,20 @@ async def test_a_judge_that_fails_and_what_is_left_out_are_told(
     assert fault.kind is EventKind.FAULT
     assert fault.text == "1 group could not be judged (judge_down): no route; tried again in 01:30"
     assert (left.kind, left.text) == (EventKind.EXCLUDED, "1 group excluded (too_few): one is not enough")
+
+
+@pytest.mark.parametrize("code", ["waiting_for_feedback", "waiting_for_follow_up"])
+async def test_a_group_that_waits_for_its_users_is_no_fault(
+    store: Store, rows: Rows, happenings: EventReader, code: str
+) -> None:
+    await rows.ready_group()
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
+    assert claim is not None
+    await scores.mark_unscored(store, claim, code, {"message": "users may still write next"}, 90)
+    assert await happenings.look() == []
+    status = await load_status(Project(store, PROJECT), LoopSettings())
+    assert [one.code for one in status.unscored] == [code]
+    assert not [line for line in list_alarms(status) if code in line]
 
 
 async def test_excluded_groups_of_the_gate_are_told_apart_from_those_of_agents(
