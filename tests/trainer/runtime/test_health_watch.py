@@ -23,8 +23,6 @@ from recorder.views.status.project import Status, load_status
 from recorder.views.status.stages import LoopSettings
 from tests.recorder.rows import PROJECT, Rows
 from tests.trainer.ring import RecordedProgress
-from trainer.campaign.health import RULES, current_signals
-from trainer.runtime import health_watch
 from trainer.runtime.health_watch import HealthWatch
 
 CALM = {"reward_mean": 0.5, "reward_std": 0.3, "health.attempts": 16.0, "health.repetition": 0.05, "entropy": 0.8}
@@ -119,9 +117,7 @@ async def test_a_signal_is_told_once_and_stands_in_the_status_until_it_ends(rows
     assert codes.count("health_rules") == 2
 
 
-def test_the_rules_are_those_of_campaigns() -> None:
-    assert health_watch.RULES is RULES
-    assert health_watch.current_signals is current_signals
+def test_what_is_always_watched_has_no_setting() -> None:
     with pytest.raises(ValidationError, match="hone learn always watches reward_fall: remove the setting"):
         LearnSettings.model_validate({"health": {"reward_fall": {"at": 0.1}}})
 
