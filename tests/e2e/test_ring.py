@@ -90,7 +90,7 @@ def played(data: Path, recording: RecorderSettings, steps: int, engine: Mapping[
     with surroundings(data) as (files, found):
         heldout = files.heldout.read_text().splitlines()[:8]
         files.heldout.write_text("\n".join(heldout) + "\n")
-        environment = os.environ | found | stored_in(recording) | engine
+        environment = os.environ | found | stored_in(recording) | dict(engine)
         environment |= {
             "HONE_CAMPAIGN__STEPS": str(steps),
             "HONE_CAMPAIGN__GROUP_SIZE": "6",
