@@ -49,7 +49,8 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.left_out == {UntrainedChoice.REWARD_MISSING: 1, UntrainedChoice.ZERO_VARIANCE: 2}
     assert report.reason is None
     assert step.metrics == version.metrics == dict(report.metrics)
-    told = [f"train/{name}" for name in report.metrics if not name.startswith(("part.", "seconds."))]
+    told = [f"train/{name}" for name in report.metrics if not name.startswith(("part.", "seconds.", "health."))]
+    told += [name.replace(".", "/") for name in report.metrics if name.startswith("health.")]
     assert [
         name for name in told if not any(known.fits(name) for known in figure_names())
     ] == []  # docs/metrics.md has them
