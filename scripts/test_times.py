@@ -28,7 +28,10 @@ _phases: Final = pytest.StashKey[dict[str, float]]()
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of all programs below it, running or ended."""
+    """Return the CPU seconds of this process and of all programs below it, running or ended.
+
+    A program whose parent was killed is no longer below it: its seconds are lost, and a test may have less than none.
+    """
     here = psutil.Process()
     return sum(_used(one) for one in (here, *here.children(recursive=True)))
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def ring(request: pytest.FixtureRequest, stores: Stores, tmp_path_factory: pytes
         yield played(data, recording, STEPS[request.param], engine)
 
 
-def played(data: Path, recording: RecorderSettings, steps: int, engine: Mapping[str, str]) -> Ring:
+def played(data: Path, recording: RecorderSettings, steps: int, engine: dict[str, str]) -> Ring:
     """A whole campaign, under load. `engine`: what names a running engine; without it one is started."""
     with surroundings(data) as (files, found):
         heldout = files.heldout.read_text().splitlines()[:8]
