@@ -122,7 +122,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "hint_refused": "The chat template takes no hint before this answer, so `hindsight` cannot use it.",
         "hint_too_long": "With its hint, the answer has more tokens than the trainer or the base can compute.",
         "prompt_differs": "The chat template begins the answer otherwise than the engine did, so no hint is given.",
-        "teacher_refused": "The stronger model of `trainer.distill` gave no logprobs for it: it may be too long.",
+        "teacher_refused": "The stronger model of `trainer.distill.url` gave no logprobs for it: it may be too long.",
         "never_trained": "No call of this client can be trained on; `detail` says what to set.",
     },
 }
