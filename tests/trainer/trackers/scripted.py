@@ -22,12 +22,14 @@ SECRET: Final = "sk-nobody-else-may-read-this"
 _TRAINER: Final = (
     "reward_mean", "reward_std", "groups", "groups_trained", "pair_weight", "credited_turns", "loss", "kl_engine",
     "kl_base", "follow_up_share", "follow_ups_waiting", "logprob_gap", "logprob_gap_max", "logprob_gap_bound",
-    "fresh_tokens", "engine_mismatch", "copy_gap",
-    "ratio_mean", "ratio_max", "clip_fraction", "entropy", "grad_norm", "grad_norm_limit", "lr", "rows",
+    "fresh_tokens", "engine_mismatch", "copy_gap", "ratio_mean", "ratio_max", "clip_fraction", "entropy", "grad_norm",
+    "grad_norm_limit", "lr", "rows",
     "rows_per_trajectory", "tokens", "trained_tokens", "forward_tokens", "tokens_per_s", "probe_separation",
     "text_contradictions", "optimizer_fresh", "seconds.read", "seconds.train", "part.ruler", "part.rubric.criteria_met",
     "demonstrations", "rendered_tokens", "objective.imitate.tokens", "objective.imitate.loss",
-    "objective.imitate.gradient_share", "pairs", "objective.prefer.margin", "objective.prefer.accuracy",
+    "objective.imitate.gradient_share", "rehearsal", "pairs", "objective.prefer.margin", "objective.prefer.accuracy",
+    "objective.hindsight.turns", "objective.hindsight.excluded", "objective.hindsight.advantage",
+    "objective.hindsight.clipped",
     "drift.kl_base", "drift.kl_parent", "drift.kl_parent_whole", "drift.kl_day", "drift.kl_week", "drift.entropy",
     "drift.trajectories", "drift.tokens",
 )  # fmt: skip
