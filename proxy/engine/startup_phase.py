@@ -17,7 +17,7 @@ _PHASES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"[Cc]apturing (?:CUDA|cudagraph)"), "capturing CUDA graphs"),
     (re.compile(r"Starting to load model"), "loading the weights"),
     (re.compile(r"Loading weights took|Model loading took"), "the weights are loaded"),
-    (re.compile(r"torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling the model"),
+    (re.compile(r"(?<!disabling )torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling the model"),
     (re.compile(r"KV cache"), "allocating the KV cache"),
     (re.compile(r"init engine \("), "the model is ready"),
     (re.compile(r"Starting vLLM (?:API )?server|Application startup"), "opening its port"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.engine.startup_phase import startup_phase
+from proxy.engine.startup_phase import FIRST, startup_phase
 
 LOG = """\
 (APIServer pid=1) INFO 11-26 20:10:19 [api_utils.py:286] non-default args: {'host': '127.0.0.1'}
@@ -44,6 +44,11 @@ def test_the_last_line_that_tells_something_counts(lines: int, phase: str) -> No
         ("Fetching 8 files:  25%|██▌       | 2/8 [00:04<00:12]", "downloading the model (25%)"),
         ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  60%|██", "capturing CUDA graphs (60%)"),
         ("INFO [backends.py:1] Compiling a graph for dynamic shape takes 5 s", "compiling the model"),
+        ("INFO [backends.py:9] torch.compile takes 12.3 s in total", "compiling the model"),
+        (
+            "WARNING [vllm.py:1703] Enforce eager set, disabling torch.compile, CUDAGraphs, and JIT kernel warmup.",
+            FIRST,
+        ),
     ],
 )
 def test_engines_on_gpus_and_downloads_are_told(line: str, phase: str) -> None:
