@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from rich.console import Console
 from examples.helpdesk import curve
 from examples.helpdesk.ending import wilson
 from examples.helpdesk.surroundings import surroundings
-from examples.running import programs
 from examples.running.programs import ROOT, free_ports, new_run
 from tests.proxy.terminal import CTRL_C, on_terminal
 
@@ -64,17 +64,22 @@ def test_free_ports_are_free_and_different() -> None:
             probe.bind(("127.0.0.1", port))
 
 
-def test_free_ports_are_given_once_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_PORTS", range(31_000, 31_200))
-    mine = free_ports(100)
+def test_free_ports_are_given_once_among_processes() -> None:
     code = (
         "from examples.running import programs\n"
         "programs._PORTS = range(31_000, 31_200)\n"
-        "print(*programs.free_ports(80))"
+        "print(*programs.free_ports(90), flush=True)\n"
+        "__import__('sys').stdin.read()"  # this process's ports stay its own until it ends
     )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    others = [int(port) for port in said.stdout.split()]
-    assert len(set(mine) | set(others)) == 180
+    found: list[int] = []
+    with contextlib.ExitStack() as programs:
+        for _ in range(2):
+            asked = [sys.executable, "-c", code]
+            one = subprocess.Popen(asked, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            programs.enter_context(one)
+            assert one.stdout is not None
+            found += [int(port) for port in one.stdout.readline().split()]
+    assert len(set(found)) == 180
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the range is read where Linux says it")

@@ -29,7 +29,7 @@ class Number:
 
 def pipes():
     "The sockets to Hone, as a hostile or a careless function finds them: an event loop's own do not block."
-    for fd in range(3, 64):
+    for fd in range(3, 1024):
         try:
             if stat.S_ISSOCK(os.fstat(fd).st_mode) and os.get_blocking(fd):
                 yield fd
