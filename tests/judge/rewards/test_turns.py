@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,12 +18,14 @@ from judge.scoring.group_score import GroupScore, foresee_score, score_group
 from judge.scoring.request_count import RequestCount
 from judge.scoring.setup import check_settings, open_judge_context
 from judge.settings import JudgeSettings
+from recorder.messages.calls import Address
 from recorder.queue.judging.turn_values import read_turn_values
 from recorder.store.database import Project, Store
 from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import JudgeServer, documents, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.turn_replies import turns, turns_rated
+from tests.recorder.talk import Talk, assistant, user
 from tests.trainer.building import trajectory
 
 Make = Callable[..., JudgeSettings]
@@ -31,14 +33,19 @@ TURNS: dict[str, Any] = {"rewards": [{"kind": "turns"}]}
 MEASURED: dict[str, Any] = {"rewards": [{"kind": "ruler"}, {"kind": "turns", "weight": 0}]}
 
 
-def attempt(*answers: str) -> tuple[Any, ...]:
-    """A run of one call for each answer, between which the user says "Go on."."""
-    calls, told = [], []
-    for answer in answers:
-        told = [*told, {"role": "assistant", "content": answer}]
-        calls.append(told)
-        told = [*told, {"role": "user", "content": "Go on."}]
-    return tuple(calls)
+async def attempts(recorded: Recorded, *each: Sequence[str]) -> tuple[str, list[str]]:
+    """A group of ended runs with a call for each answer, between which the user says "Go on.". Its id and theirs."""
+    talk, runs, group_id = Talk(recorded._recorder), [], None
+    for number, answers in enumerate(each):
+        messages = [user("Where is order 4821?")]
+        for at, answer in enumerate(answers, 1):
+            address = Address(trajectory=str(number), group="g", group_size=len(each), done=at == len(answers))
+            ref = (await talk.call(messages, answer, address)).attribution.trajectory
+            messages = [*messages, assistant(answer), user("Go on.")]
+        runs.append(ref.id)
+        group_id = ref.group_id
+    assert group_id is not None
+    return group_id, runs
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -73,8 +80,8 @@ async def test_each_turn_has_its_value_and_its_line_and_equal_trajectories_are_a
     store: Store, recorded: Recorded, settings: Make, server: JudgeServer
 ) -> None:
     server.behave(turns_rated())
-    good, bad = attempt("a 1", "b 0.5"), attempt("c 0", "d 0.25")
-    group_id, runs = await recorded.group("g", [good, bad, good])
+    good, bad = ("a 1", "b 0.5"), ("c 0", "d 0.25")
+    group_id, runs = await attempts(recorded, good, bad, good)
     for _ in range(2):  # the second time by the stored verdicts
         scored = await judged(store, settings(**TURNS), group_id)
         assert [scored.rewards[run].value for run in runs] == [0.75, 0.125, 0.75]
@@ -97,7 +104,7 @@ async def test_without_a_weight_it_changes_no_reward_and_its_turns_have_values(
     store: Store, recorded: Recorded, settings: Make, server: JudgeServer
 ) -> None:
     server.behave(verdicts(), turns_rated())
-    group_id, runs = await recorded.group("g", [attempt("a 1", "b 0.5"), attempt("c 0", "d 0.25")])
+    group_id, runs = await attempts(recorded, ("a 1", "b 0.5"), ("c 0", "d 0.25"))
     scored = await judged(store, settings(**MEASURED), group_id)
     assert [scored.rewards[run].value for run in runs] == [0.5, 0.25]  # RULER's
     assert read_turn_values(scored.new.parts) == {runs[0]: {1: 1.0, 2: 0.5}, runs[1]: {1: 0.0, 2: 0.25}}
@@ -122,14 +129,12 @@ async def test_without_a_weight_an_unreadable_reply_costs_no_reward(
     [
         lambda found: found[:-1],
         lambda found: [*found, found[0] | {"id": "t-0"}],
-        lambda found: [*found, *found],
-        lambda found: [found[0] | {"value": 2}, *found[1:]],
     ],
 )
 async def test_another_number_of_turns_is_repaired_once_and_then_missing_with_its_reason(
     store: Store, recorded: Recorded, settings: Make, server: JudgeServer, change: Callable[[list[Any]], Any]
 ) -> None:
-    group_id, runs = await recorded.group("g", [attempt("a 1", "b 0.5"), attempt("c 0", "d 0.25")])
+    group_id, runs = await attempts(recorded, ("a 1", "b 0.5"), ("c 0", "d 0.25"))
     server.behave(turns_rated(change=change))
     with pytest.raises(PartsMissing, match="could not be read"):
         await judged(store, settings(**TURNS), group_id)
