@@ -11,7 +11,7 @@ import random
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from judge.llm import prompt, rubric_prompt, turn_critique
 from judge.llm.group_text import PromptTrajectory
@@ -145,7 +145,7 @@ def _rubric(*, evidence: bool) -> rubric_prompt.RubricPrompt:
 
 
 def _turns() -> turn_critique.TurnPrompt:
-    conversations = [[*_ASKED, *_LOOKED[:1]], [*_ASKED, *_LOOKED]]
+    conversations: list[list[dict[str, Any]]] = [[*_ASKED, *_LOOKED[:1]], [*_ASKED, *_LOOKED]]
     run = turn_critique.PromptTurns(conversations, _TOOLS)
     return turn_critique.build_turn_prompt(run, max_chars=_ROOM, rng=random.Random(0), nonce=_NONCE)
 

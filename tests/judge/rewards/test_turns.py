@@ -51,6 +51,7 @@ async def attempts(recorded: Recorded, *each: Sequence[str]) -> tuple[str, list[
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_a_part_is_the_mean_of_its_turns_and_each_has_its_line(values: list[float]) -> None:
     part = turns_part([TurnCritique(value, f"line {at}") for at, value in enumerate(values, 1)])
+    assert part.value is not None
     assert part.value == pytest.approx(sum(values) / len(values))
     assert 0 <= part.value <= 1
     assert part.explanation is None  # it would be a hint for the last answer
