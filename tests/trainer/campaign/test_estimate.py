@@ -97,7 +97,7 @@ def test_turns_are_asked_about_once_an_attempt() -> None:
     assert found.requests == found.attempts + found.ruler
     assert count_campaign(plan([PLAIN], [PLAIN], val_attempts=2), [turns, RULER], moving=True).turns == 0
     assert scale_counts(found, 2).turns == found.attempts / 2
-    assert recipe_judges(judge_settings(turns)) == "openai/judge"
+    assert recipe_judges(judge_settings(turns, FEEDBACK)) == "openai/judge"
 
 
 def test_what_tempts_is_counted_in_its_share() -> None:
