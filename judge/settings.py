@@ -59,6 +59,9 @@ def base_model_name(alias: str) -> str:
     return f"{alias}@0"
 
 
+# The kinds that ask `judge.model` about one trajectory at a time.
+ONE_BY_ONE: Final = frozenset({"rubric", "follow_up", "turns"})
+
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
 
@@ -68,17 +71,18 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["ruler", "function", "feedback", "rule", "rubric", "follow_up"]
+    kind: Literal["ruler", "function", "feedback", "rule", "rubric", "follow_up", "turns"]
     """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users sent through the API.
     `rule`: a check by Hone itself, with the value 1 where the rule is broken, else 0. `rubric`: the judge model decides
     which criteria of the scenario (`rubric = […]`) each trajectory meets. `follow_up`: what came next after its
-    answers, such as the user's next message; rules decide, else the judge model."""
+    answers, such as the user's next message; rules decide, else the judge model. `turns`: the judge model gives each
+    turn of a trajectory a value and a line of critique."""
     name: str = ""
     """Name of the part in scores; for feedback, the feedback's name. Default: `ruler`, the rule, the function's name.
     `reward` is the name of the whole: a function called so has its class's or its module's name."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Its share of the reward, relative to the other parts. 0: it is measured and stored, and does not change the
-    reward."""
+    reward. Values of turns by kind `turns` count nevertheless (`trainer.turn_weight`)."""
     function: str = ""
     """`package.module:function`, called with a trajectory; returns a number, or a dict with `score`."""
     rule: Rule | None = None
@@ -111,7 +115,7 @@ class RewardSettings(BaseModel):
     def _bounded(self) -> RewardSettings:
         if self.low >= self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
-        if self.kind in ("ruler", "rule", "rubric", "follow_up") and (self.low, self.high) != (0.0, 1.0):
+        if self.kind in ("ruler", "rule", "rubric", "follow_up", "turns") and (self.low, self.high) != (0.0, 1.0):
             raise ValueError(f"a {self.kind} is worth 0 to 1: it takes neither `low` nor `high`")
         if self.effect == "score":
             return self
@@ -119,6 +123,8 @@ class RewardSettings(BaseModel):
             raise ValueError(f"RULER's scores compare; they cannot be a {self.effect}")
         if self.kind == "follow_up":
             raise ValueError(f"a follow-up is worth more the better it is; it cannot be a {self.effect}")
+        if self.kind == "turns":
+            raise ValueError(f"values of turns are higher the better the turns are; they cannot be a {self.effect}")
         if self.low < 0:
             raise ValueError(f"a {self.effect} is never below 0, so `low` cannot be {self.low:g}")
         if self.missing == "drop_part":

@@ -121,7 +121,7 @@ class HindsightSettings(BaseModel):
     )
     """What is a hint. `message`: what the user wrote next. `tool_error`: an error of a tool that the answer called.
     `feedback`: a person's comment. `critique`: what the judge or a reward function said of the trajectory, for its last
-    answer."""
+    answer; with rewards of kind `turns` a line for each answer."""
     hint_chars: int = Field(4000, ge=1, le=20_000)
     """Most characters of one hint; the rest of each text in it is cut off."""
 

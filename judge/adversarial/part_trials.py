@@ -36,7 +36,7 @@ def model_parts(settings: JudgeSettings) -> list[RewardSettings]:
     A penalty or veto by a rubric raises no reward, and a weight of 0 changes none, so no trick gains by them. Without a
     judge model, a rubric is decided by code or not at all.
     """
-    kinds = ("ruler", "rubric") if settings.model else ("ruler",)
+    kinds = ("ruler", "rubric", "turns") if settings.model else ("ruler",)
     parts = [reward for reward in settings.in_force() if reward.kind in kinds]
     return [reward for reward in parts if reward.effect == "score" and reward.weight > 0]
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from judge.errors import PromptTooLong
 from judge.llm.group_text import Json, PromptTrajectory, json_digest, show_trajectory
 from judge.llm.truncation import fit_documents
+from judge.llm.verdict_reply import draw_ids
 from recorder.llm.untrusted_text import fence_json
 from recorder.views.follow_ups.events import FollowUp
 
@@ -91,7 +92,7 @@ def build_follow_up_prompt(
     `max_chars` limits the whole prompt. Raises `PromptTooLong` if it does not fit even after truncation.
     """
     nonce = nonce or secrets.token_hex(8)
-    ids = _ids(len(turns), rng)
+    ids = draw_ids("a", len(turns), rng)
     documents = [*_conversation(run), *(_turn(id_, turn) for id_, turn in zip(ids, turns, strict=True))]
     room = max_chars - len(_SYSTEM) - len(_user_text([], nonce))
     fitted = [one for one in fit_documents(documents, room, nonce) if one is not None]
@@ -135,11 +136,3 @@ def _follow_up(one: FollowUp) -> Json:
     if one.value is not None:
         shown["value"] = one.value
     return shown
-
-
-def _ids(count: int, rng: random.Random) -> list[str]:
-    """Distinct ids that cannot be guessed."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[f"a-{rng.getrandbits(32):08x}"] = None
-    return list(found)

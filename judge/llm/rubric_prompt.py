@@ -20,6 +20,7 @@ from typing import Any, Final
 from judge.errors import PromptTooLong
 from judge.llm.group_text import Json, PromptTrajectory, json_digest, show_trajectory
 from judge.llm.truncation import fit_documents
+from judge.llm.verdict_reply import draw_ids
 from recorder.llm.untrusted_text import fence_json
 
 VERSION: Final = 1  # counts changes of this file that change what a judge reads
@@ -88,7 +89,7 @@ def build_rubric_prompt(
     system = _SYSTEM.format(quote=_QUOTE if evidence else "", evidence=_EVIDENCE if evidence else "")
     places = list(range(len(texts)))
     rng.shuffle(places)
-    ids = dict(zip(_ids(len(texts), rng), places, strict=True))
+    ids = dict(zip(draw_ids("c", len(texts), rng), places, strict=True))
     criteria = [fence_json({"id": id_, "criterion": texts[place]}) for id_, place in ids.items()]
     task, response = _parts(run)
     room = max_chars - len(system) - len(_user_text(criteria, [], nonce))
@@ -139,11 +140,3 @@ def _strings(value: Any) -> list[str]:
         return [value]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return [text for one in inner for text in _strings(one)]
-
-
-def _ids(count: int, rng: random.Random) -> list[str]:
-    """Distinct ids that cannot be guessed."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[f"c-{rng.getrandbits(32):08x}"] = None
-    return list(found)

@@ -1,13 +1,15 @@
 """A reply that is a JSON object with one entry for each id.
 
-Owns: the form of a reply, finding its only object, and its entries by id. Refuses: asking and repairs
-(`judge.llm.repair`), what an entry means (`judge.llm.rubric`, `judge.llm.follow_up`), and guesses: a second possible
-object, a duplicate key, or an id that is absent. The time to read a reply grows linearly with its length.
+Owns: ids that cannot be guessed, the form of a reply, finding its only object, and its entries by id. Refuses: asking
+and repairs (`judge.llm.repair`), what an entry means (`judge.llm.rubric`, `judge.llm.follow_up`,
+`judge.llm.turn_critique`), and guesses: a second possible object, a duplicate key, or an id that is absent. The time to
+read a reply grows linearly with its length.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,14 @@ MAX_REPLY_CHARS: Final = 400_000
 MAX_REASON_CHARS: Final = 1_000
 
 _BRACKET: Final = re.compile(r"[{}\[\]]")
+
+
+def draw_ids(letter: str, count: int, rng: random.Random) -> list[str]:
+    """Distinct ids that cannot be guessed, each after a letter that says what they are of."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[f"{letter}-{rng.getrandbits(32):08x}"] = None
+    return list(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, PromptTooLong
@@ -24,11 +24,10 @@ from judge.llm.follow_up import TurnVerdict, Verdict, judge_follow_ups
 from judge.llm.follow_up_prompt import AnsweredTurn, build_follow_up_prompt, content_hash
 from judge.llm.group_text import PromptTrajectory, prompt_trajectory
 from judge.llm.repair import Ask
-from judge.rewards.part import RewardPart
+from judge.rewards.part import ModelParts, RewardPart
 from judge.rewards.verdict_cache import VerdictCache
 from judge.settings import JudgeSettings
 from recorder.messages.calls import Message
-from recorder.queue.judging.records import Messages
 from recorder.store.database import Project
 from recorder.views.follow_ups.events import FollowUp, FollowUpKind
 from recorder.views.follow_ups.loader import load_follow_ups
@@ -149,18 +148,6 @@ def follow_up_part(verdicts: Sequence[TurnVerdict]) -> RewardPart:
     return RewardPart(sum(values) / len(values), why)
 
 
-@dataclass(slots=True)
-class FollowUpResult:
-    """The result for a group's trajectories. `judged`: whether the judge model was needed for any."""
-
-    parts: dict[str, RewardPart] = field(default_factory=dict)
-    prompts: dict[str, Messages] = field(default_factory=dict)
-    judged: bool = False
-    asked: int = 0  # requests to the judge, without repairs
-    version: str | None = None
-    spent: JudgeUsage = field(default_factory=JudgeUsage)
-
-
 class FollowUpJudge:
     """Judges trajectories by what came next. `ask`: the judge model; None: rules alone decide."""
 
@@ -184,13 +171,13 @@ class FollowUpJudge:
             found.append(read_subject(view, counted, self._settings.follow_up_wait_s))
         return found
 
-    async def judge(self, subjects: Sequence[FollowUpSubject]) -> FollowUpResult:
+    async def judge(self, subjects: Sequence[FollowUpSubject]) -> ModelParts:
         """A part for each trajectory; without a value if nothing came, or if its verdicts could not be obtained.
 
         Raises:
             JudgeDown: the judge did not answer about one of them. Its other verdicts are kept.
         """
-        out = FollowUpResult()
+        out = ModelParts()
         answers = await asyncio.gather(*(self._verdicts(one, out) for one in subjects), return_exceptions=True)
         down: BaseException | None = None
         for subject, answer in zip(subjects, answers, strict=True):
@@ -207,7 +194,7 @@ class FollowUpJudge:
             raise down
         return out
 
-    async def _verdicts(self, subject: FollowUpSubject, out: FollowUpResult) -> list[TurnVerdict]:
+    async def _verdicts(self, subject: FollowUpSubject, out: ModelParts) -> list[TurnVerdict]:
         """The verdicts on a trajectory's answers, in order: the rules', else the judge's."""
         last = len(subject.turns) - 1
         by_rule = [
@@ -220,7 +207,7 @@ class FollowUpJudge:
         return [verdict or by_judge[at] for at, verdict in enumerate(by_rule)]
 
     async def _judged(
-        self, subject: FollowUpSubject, turns: Sequence[AnsweredTurn], out: FollowUpResult
+        self, subject: FollowUpSubject, turns: Sequence[AnsweredTurn], out: ModelParts
     ) -> list[TurnVerdict]:
         """The stored verdicts of the judge model, else new ones."""
         if self._ask is None:

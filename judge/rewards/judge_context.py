@@ -19,6 +19,7 @@ from judge.rewards.follow_ups import FollowUpJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import RewardPart
 from judge.rewards.rubrics import RubricJudge
+from judge.rewards.turns import TurnJudge
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.queue.judging.records import Messages
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
@@ -88,6 +89,7 @@ class JudgeContext:
     asked_of: Callable[[str | None], JudgeContext] | None = None
     strong: JudgeContext | None = None
     follow_ups: FollowUpJudge | None = None
+    turns: TurnJudge | None = None
 
     def afresh(self) -> JudgeContext:
         """The same context without any stored reply."""
@@ -100,6 +102,7 @@ class JudgeContext:
             asked_of=None if asked_of is None else lambda alias: asked_of(alias).afresh(),
             strong=self.strong and self.strong.afresh(),
             follow_ups=self.follow_ups and self.follow_ups.afresh(),
+            turns=self.turns and self.turns.afresh(),
         )
 
     def of(self, group: RecipeOwner) -> JudgeContext:

@@ -1,9 +1,9 @@
 """The reward kinds, and their registry in the order in which they are evaluated.
 
-`rubric` and `ruler` ask a judge model: `rubric` checks each trajectory against its scenario's criteria, `ruler`
-compares the members of a group. `follow_up` reads what came next, by rules or a judge model. `feedback` comes from
-users through the API, `function` is the user's code, `rule` is a check by Hone. A new kind is a function, one line in
-the registry, and one word in the `kind` of `judge.settings`.
+`rubric`, `turns` and `ruler` ask a judge model: `rubric` checks each trajectory against its scenario's criteria,
+`turns` rates each of its turns, `ruler` compares the members of a group. `follow_up` reads what came next, by rules or
+a judge model. `feedback` comes from users through the API, `function` is the user's code, `rule` is a check by Hone. A
+new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`.
 
 Owns: whether a request is needed, with which prompts, and whether the replies agree enough to be a score. Refuses:
 rubrics, rules and running functions (the modules beside it), prompts (`judge.llm.prompt`), asking and combining replies
@@ -31,7 +31,8 @@ from judge.rewards.judge_context import JudgeContext, Kind, KindResult
 from judge.rewards.part import RewardPart
 from judge.rewards.rubrics import RubricSubject
 from judge.rewards.rules import check_rule
-from judge.settings import JudgeSettings, RewardSettings
+from judge.rewards.turns import TurnSubject, read_turns
+from judge.settings import ONE_BY_ONE, JudgeSettings, RewardSettings
 from recorder.llm.rubric import check_functions, rubric_text
 from recorder.messages import content_hashes
 from recorder.messages.text_masking import mask_message
@@ -275,6 +276,23 @@ async def by_follow_up(
     return KindResult(found.parts, ruling=ruling, run_prompts=found.prompts)
 
 
+async def by_turns(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
+) -> KindResult:
+    """A value and a critique for each turn of each trajectory, by the judge model: at most one request a trajectory."""
+    if context.turns is None:
+        raise JudgeMisconfigured("a reward of kind turns needs a judge model: set judge.model")
+    subjects = await asyncio.to_thread(_turns_of, group, members)
+    found = await context.turns.judge(subjects)
+    ruling = GroupRuling({}, "", found.version, found.spent, found.asked) if found.judged else None
+    return KindResult(found.parts, ruling=ruling, run_prompts=found.prompts)
+
+
+def _turns_of(group: GroupView, members: Sequence[TrajectoryView]) -> list[TurnSubject]:
+    scenarios = [member.scenario or group.scenario for member in members]
+    return [read_turns(one, scenario and scenario.rubric) for one, scenario in zip(members, scenarios, strict=True)]
+
+
 async def by_function(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
@@ -315,5 +333,6 @@ REWARDS: Mapping[str, Kind] = {
     "function": by_function,
     "ruler": by_ruler,
     "rubric": by_rubric,
+    "turns": by_turns,
 }
-BY_MODEL: Final = frozenset({"ruler", "rubric", "follow_up"})  # the kinds that ask a judge model
+BY_MODEL: Final = ONE_BY_ONE | {"ruler"}  # the kinds that ask a judge model

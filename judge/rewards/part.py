@@ -1,4 +1,4 @@
-"""One part of a trajectory's reward, as every kind returns it.
+"""One part of a trajectory's reward, as every kind returns it, and the parts that a judge model gave one by one.
 
 Refuses: where parts come from (`judge.rewards.kinds`) and how they are combined (`judge.scoring.reward_parts`).
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from judge.errors import JudgeUsage
+from recorder.queue.judging.records import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,18 @@ class RewardPart:
     unasked: bool = False
     undecided: bool = False
     absent: bool = False
+
+
+@dataclass(slots=True)
+class ModelParts:
+    """What a judge model that reads trajectories one by one gave for a group. `judged`: whether any needed the model.
+
+    `prompts`: the prompt about each; for a reused verdict, an equal one except for nonce, order and ids.
+    """
+
+    parts: dict[str, RewardPart] = field(default_factory=dict)
+    prompts: dict[str, Messages] = field(default_factory=dict)
+    judged: bool = False
+    asked: int = 0  # requests to the judge, without repairs
+    version: str | None = None
+    spent: JudgeUsage = field(default_factory=JudgeUsage)

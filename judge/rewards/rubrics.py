@@ -27,7 +27,7 @@ from judge.llm.repair import Ask
 from judge.llm.rubric import CriterionVerdict, RubricVerdicts, judge_rubric
 from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
 from judge.rewards.code_checks import CodeJudge, CodeJudges, UndecidedCheck
-from judge.rewards.part import RewardPart
+from judge.rewards.part import ModelParts, RewardPart
 from judge.rewards.verdict_cache import VerdictCache
 from judge.settings import JudgeSettings
 from recorder.errors import RubricInvalid
@@ -97,20 +97,10 @@ class RubricSubject:
 
 
 @dataclass(slots=True)
-class RubricResult:
-    """The result for a group's trajectories. `judged`: whether any criterion needed the judge model.
+class RubricResult(ModelParts):
+    """The result for a group's trajectories. `code`: the hash of the functions that decided criteria, if any."""
 
-    `code`: the hash of the functions that decided criteria, if any. `prompts`: the judge's prompt for each; for a
-    reused verdict, an equal one except for nonce, order and ids.
-    """
-
-    parts: dict[str, RewardPart] = field(default_factory=dict)
-    prompts: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     code: str = ""
-    judged: bool = False
-    asked: int = 0  # requests to the judge, without repairs
-    version: str | None = None
-    spent: JudgeUsage = field(default_factory=JudgeUsage)
 
 
 class RubricJudge:

@@ -1,7 +1,7 @@
 """Verdicts on single trajectories that were paid for, under the current settings.
 
 Owns: their keys, and writing them together. Refuses: what a verdict is (`judge.rewards.rubrics`,
-`judge.rewards.follow_ups`), and the rows (`recorder.queue.judging.records`).
+`judge.rewards.follow_ups`, `judge.rewards.turns`), and the rows (`recorder.queue.judging.records`).
 """
 
 from __future__ import annotations

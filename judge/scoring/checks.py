@@ -17,7 +17,7 @@ from judge.rewards.functions import FunctionPool, RewardResult
 from judge.rewards.part import RewardPart
 from judge.scoring.reward_parts import clip_to_range
 from judge.scoring.setup import check_settings, describe_parts
-from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, ONE_BY_ONE, JudgeSettings, RewardSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import ModelFailed
 from recorder.llm import litellm_edge
@@ -108,7 +108,7 @@ def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
     """The judge models in use, each once."""
     members = list(settings.members) if "ruler" in kinds else []
     asked = [settings.as_member(member) for member in members]
-    if kinds & {"rubric", "follow_up"} and settings.model:
+    if kinds & ONE_BY_ONE and settings.model:
         asked.append(settings)
     if asked and (strong := settings.by_strong()) is not None:
         asked.append(strong)

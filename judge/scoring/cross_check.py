@@ -22,7 +22,7 @@ from judge.rewards.judge_context import JudgeContext, KindResult
 from judge.rewards.kinds import BY_MODEL, REWARDS
 from judge.scoring.group_score import GroupScore
 from judge.scoring.reward_parts import recipe_hash
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import ONE_BY_ONE, JudgeSettings, RewardSettings
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.queue.judging import cross_checks, switches
@@ -222,5 +222,5 @@ def _asked(settings: JudgeSettings) -> Sequence[RewardSettings]:
 def _name(settings: JudgeSettings) -> str:
     """The name of the judge, for people."""
     kinds = {one.kind for one in _asked(settings)}
-    asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if kinds & {"rubric", "follow_up"} else ""]
+    asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if kinds & ONE_BY_ONE else ""]
     return " + ".join(dict.fromkeys(one for one in asked if one))

@@ -376,10 +376,14 @@ def _reward_rows(combined: Mapping[str, RewardPart]) -> Iterator[NewPart]:
 
 
 def _rows(reward: RewardSettings, judged: KindResult, made: RewardParts) -> Iterator[NewPart]:
-    """A reward's parts and their extra values. A part dropped from the group has the weight 0; a veto has none."""
+    """A reward's parts and their extra values. A part dropped from the group has the weight 0; a veto has none.
+
+    A reward of kind `turns` without a weight changes no reward. Then its turns' values have the weight 1 themselves.
+    """
+    own = 1.0 if reward.kind == "turns" and not reward.weight else None
     sign = {"score": 1.0, "penalty": -1.0, "veto": None}[reward.effect]
     weight = sign if sign is None else sign * reward.weight * (reward.name not in made.left)
     for id_, part in judged.parts.items():
         yield NewPart(id_, reward.name, part.value, weight, part.explanation, part.unasked)
         for name, value in part.extra.items():
-            yield NewPart(id_, f"{reward.name}.{name}", value, None, part.reasons.get(name))
+            yield NewPart(id_, f"{reward.name}.{name}", value, own, part.reasons.get(name))

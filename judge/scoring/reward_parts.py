@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final
 
-from judge.llm import follow_up_prompt, prompt
+from judge.llm import follow_up_prompt, prompt, turn_critique
 from judge.rewards.part import RewardPart
 from judge.settings import LIMIT, JudgeSettings, Missing, RewardSettings
 from recorder.queue.judging.turn_values import turn_number
@@ -181,6 +181,8 @@ def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
         recipe["panel"] = [members, settings.repeats, settings.combine]
     if any(reward.kind == "follow_up" for reward in settings.in_force()):
         recipe["follow_up"] = [settings.follow_up_wait_s, follow_up_prompt.VERSION]
+    if any(reward.kind == "turns" for reward in settings.in_force()):
+        recipe["turns"] = turn_critique.VERSION
     if code := [one for one in dict.fromkeys(codes) if one]:
         recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from judge.errors import JudgeMisconfigured
+from judge.llm import turn_critique
 from judge.llm.follow_up import FORM
 from judge.llm.judge_model import BaseEndpoints, BaseJudge, JudgeAnswer, JudgeModel, Messages
 from judge.llm.panel import PanelJudge, StoredReply
@@ -28,9 +29,10 @@ from judge.rewards.follow_ups import FollowUpJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.judge_context import JudgeContext, ReplyStore, StoredReplies
 from judge.rewards.rubrics import RubricJudge, StoredVerdicts
+from judge.rewards.turns import TurnJudge
 from judge.rewards.verdict_cache import VerdictCache
 from judge.scoring.reward_parts import recipe_hash
-from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, ONE_BY_ONE, JudgeSettings, RewardSettings
 from recorder.base.lru import Lru
 from recorder.base.rules import value_error
 from recorder.llm import litellm_edge
@@ -111,6 +113,10 @@ def _check_rewards(at: str, recipe: JudgeSettings) -> None:
                 f"{at}.rewards has RULER but no judge model: set judge.model, name a [[judge.panel]], or remove "
                 "that reward"
             )
+        if reward.kind == "turns" and not recipe.model:
+            raise JudgeMisconfigured(
+                f"{at}.rewards has a reward of kind turns but no judge model: set judge.model, or remove that reward"
+            )
         if reward.rule is not None and (why := value_error(reward.rule, reward.value)):
             raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
 
@@ -153,7 +159,7 @@ async def open_judge_context(
 
 def _asks_a_model(settings: JudgeSettings) -> bool:
     kinds = {reward.kind for reward in _all_rewards(settings)}
-    return "ruler" in kinds or (bool(kinds & {"rubric", "follow_up"}) and bool(settings.model))
+    return "ruler" in kinds or (bool(kinds & ONE_BY_ONE) and bool(settings.model))
 
 
 def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
@@ -198,12 +204,16 @@ class _SharedParts:
         follow_ups = None
         if any(reward.kind == "follow_up" for reward in rewards):
             follow_ups = self._follow_ups(settings, alias)
+        turns = None
+        if any(reward.kind == "turns" for reward in rewards) and settings.model:
+            ask = self.asking.by(turn_critique.FORM.schema(), settings, alias)
+            turns = TurnJudge(named, ask, VerdictCache(named, self.project, keep=self.keep))
 
         def context_of(name: str) -> JudgeContext:
             recipe = named.by_recipe(name)
             functions = self.pools.of(recipe)
             replies = CachedReplies(self.project, recipe, functions)
-            return JudgeContext(recipe, judges, functions, replies, rubrics, name, follow_ups=follow_ups)
+            return JudgeContext(recipe, judges, functions, replies, rubrics, name, follow_ups=follow_ups, turns=turns)
 
         return replace(context_of(DEFAULT), others={name: context_of(name) for name in settings.recipes})
 

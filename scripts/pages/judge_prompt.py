@@ -1,6 +1,7 @@
 """docs/judge-prompt.md: what a judge model is sent and may reply, from the code that writes and reads both.
 
-Owns: the page's text and its examples. Refuses: the prompts (`judge.llm.prompt`, `judge.llm.rubric_prompt`).
+Owns: the page's text and its examples. Refuses: the prompts (`judge.llm.prompt`, `judge.llm.rubric_prompt`,
+`judge.llm.turn_critique`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import random
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from judge.llm import prompt, rubric_prompt
+from judge.llm import prompt, rubric_prompt, turn_critique
 from judge.llm.group_text import PromptTrajectory
 from judge.panel_settings import SubscoreSettings
 from judge.settings import RUBRIC
@@ -42,7 +43,7 @@ _HEAD: Final = """\
 
 **For:** engineers who write rubrics, criteria or a judge. **You will have:** what Hone sends to a judge and accepts.
 
-Both prompts are a system message and a user message. Hone writes them; your settings fill the places that this page
+Each prompt is a system message and a user message. Hone writes them; your settings fill the places that this page
 names. `hone score GROUP --debug` shows the prompt and reply of a group, and `hone judge check` tries a recipe on known
 tricks ([measure your judge](judging.md)).
 
@@ -53,6 +54,7 @@ tricks ([measure your judge](judging.md)).
 | `rubric` of a scenario, with [RULER](rewards.md#parts) | the first line of its user message; of a list, the texts |
 | `rubric` of a scenario, a list, with kind `rubric` | the criteria of its user message, without weights and ids |
 | `evidence` | the rubric's system message: each met criterion needs a quote |
+| `rubric` of a scenario, with kind `turns` | the first line of its user message; of a list, the texts |
 
 The request also has a JSON schema as `response_format`, `judge.temperature` and `judge.max_tokens`. A judge that
 ignores the schema is read all the same. The data is escaped: no text of a trajectory can end the fence, hide
@@ -82,13 +84,18 @@ Each criterion needs one `met` and a `reason`. With `evidence`, `quote` of a met
 messages, apart from white space. Hone refuses any other reply, asks once more, and then leaves the answer without a
 reward. The reward is the share of the weights that are met ([criteria](rlvr.md)).
 """
+_TURNS_READ: Final = f"""\
+Each turn needs one `critique` and one `value` from 0 to 1. Hone refuses any other reply, asks once more, and then
+leaves the trajectory without this part. A critique is one line, cut to {turn_critique.MAX_CRITIQUE_CHARS} characters
+([turns by the judge](rewards.md#turns-by-the-judge)).
+"""
 
 
 def page() -> str:
     """Return the whole page."""
     group = _ruler()
     with_subscores = _ruler(_SUBSCORES)
-    plain, quoting = _rubric(evidence=False), _rubric(evidence=True)
+    plain, quoting, turns = _rubric(evidence=False), _rubric(evidence=True), _turns()
     verdicts = {"looked": ("It looked the order up and answered.", 0.9), "guessed": ("It guessed.", 0.1)}
     told = [(id_, *verdicts[member]) for id_, (member,) in group.ids.items()]
     reply = {"trajectories": [{"id": id_, "explanation": why, "score": score} for id_, why, score in told]}
@@ -114,6 +121,12 @@ def page() -> str:
         "With `evidence = true` the system message has in addition:\n",
         _block(_difference(quoting.messages[0]["content"], plain.messages[0]["content"])),
         _RUBRIC_READ,
+        "## Turns: each turn is rated\n",
+        "The system message:\n",
+        _block(turns.messages[0]["content"]),
+        "The user message, for a trajectory of two turns:\n",
+        _block(turns.messages[1]["content"]),
+        _TURNS_READ,
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
@@ -129,6 +142,12 @@ def _rubric(*, evidence: bool) -> rubric_prompt.RubricPrompt:
     return rubric_prompt.build_rubric_prompt(
         _RUNS[0], criteria, evidence=evidence, max_chars=_ROOM, rng=random.Random(0), nonce=_NONCE
     )
+
+
+def _turns() -> turn_critique.TurnPrompt:
+    conversations: list[list[dict[str, Any]]] = [[*_ASKED, *_LOOKED[:1]], [*_ASKED, *_LOOKED]]
+    run = turn_critique.PromptTurns(conversations, _TOOLS)
+    return turn_critique.build_turn_prompt(run, max_chars=_ROOM, rng=random.Random(0), nonce=_NONCE)
 
 
 def _difference(text: str, other: str) -> str:

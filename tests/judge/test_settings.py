@@ -57,7 +57,7 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "function", "function": "a:x"}, {"kind": "function", "function": "b:x"}], "called 'x'"),
         ([{"kind": "ruler", "weight": 0}], "weight above 0"),
         ([{"kind": "function", "function": "a:x", "effect": "penalty"}], "weight above 0"),
-        ([{"kind": "dice"}], "'ruler', 'function', 'feedback', 'rule', 'rubric' or 'follow_up'"),
+        ([{"kind": "dice"}], "'ruler', 'function', 'feedback', 'rule', 'rubric', 'follow_up' or 'turns'"),
         ([{"kind": "rule", "effect": "veto"}], "needs `rule`"),
         ([{"kind": "ruler", "rule": "regex"}], "takes no `rule`"),
         ([{"kind": "ruler", "value": 1}], "only a reward of kind 'rule' takes a `value`"),

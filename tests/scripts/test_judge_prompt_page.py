@@ -16,9 +16,9 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_page_has_both_prompts_as_they_are_sent() -> None:
-    ruler, rubric = judge_prompt._ruler(), judge_prompt._rubric(evidence=False)
-    for message in (*ruler.messages, *rubric.messages):
+def test_the_page_has_each_prompt_as_it_is_sent() -> None:
+    ruler, rubric, turns = judge_prompt._ruler(), judge_prompt._rubric(evidence=False), judge_prompt._turns()
+    for message in (*ruler.messages, *rubric.messages, *turns.messages):
         assert unwrapped(message["content"]) in unwrapped(PAGE)
     assert unwrapped(RUBRIC) in unwrapped(PAGE)
 

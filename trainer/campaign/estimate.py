@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import ONE_BY_ONE, JudgeSettings, RewardSettings
 from recorder.llm.rubric import parse_criteria
 from recorder.queue.campaigns import Split
 from recorder.queue.training.cost_estimates import TrajectoryCost
@@ -52,6 +52,7 @@ class CampaignCounts:
     ruler: int = 0  # RULER's requests
     rubric: int = 0  # requests about rubrics
     follow_up: int = 0  # requests about what came next, at most: rules decide without one where they can
+    turns: int = 0  # requests for the values of turns
     input_tokens: int = 0  # of all attempts' inputs
     material_tokens: int = 0  # of the judge's input beside the answers
     answers_shown: int = 0  # to the judge; an answer counts each time it is shown
@@ -66,7 +67,7 @@ class CampaignCounts:
     @property
     def requests(self) -> int:
         """All requests to the judge."""
-        return self.ruler + self.rubric + self.follow_up
+        return self.ruler + self.rubric + self.follow_up + self.turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,12 @@ class StrongJudgeEstimate:
     tokens: TokenEstimate
     usd: float | None = None
     follow_up: int = 0
+    turns: int = 0
 
     @property
     def requests(self) -> int:
         """All its requests."""
-        return self.ruler + self.rubric + self.follow_up
+        return self.ruler + self.rubric + self.follow_up + self.turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def count_campaign(
     """
     kinds = [reward.kind for reward in rewards if reward.weight > 0 or not moving]
     rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
-    follow_ups = kinds.count("follow_up")
+    follow_ups, turns = kinds.count("follow_up"), kinds.count("turns")
     out = CampaignCounts()
     if plan.val:
         out.validations, out.baselines = len(_validated_after(plan.settings)), len(baseline_arms(plan.settings))
@@ -128,13 +130,13 @@ def count_campaign(
         else:
             out.test += len(scenarios) * each
         for scenario in scenarios:
-            _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics, follow_ups)
+            _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics, follow_ups, turns)
     return out
 
 
 def scale_counts(counts: CampaignCounts, every: int) -> CampaignCounts:
     """The same attempts, of which a judge sees one group in `every` on average."""
-    judged = ("judged", "ruler", "rubric", "follow_up", "material_tokens", "answers_shown")
+    judged = ("judged", "ruler", "rubric", "follow_up", "turns", "material_tokens", "answers_shown")
     return replace(counts, **{name: math.ceil(getattr(counts, name) / every) for name in judged})
 
 
@@ -152,17 +154,20 @@ class _ScenarioSize:
         return cls(_tokens(scenario.input), _tokens(scenario.rubric), any(one.check is None for one in listed))
 
 
-def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int, follow_ups: int) -> None:
+def _add(
+    out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int, follow_ups: int, turns: int
+) -> None:
     """Count the attempts at one scenario. RULER makes `rulers` requests for all of them, the others one for each."""
     rubrics = rubrics if size.asks else 0
-    requests = rulers + rubrics + follow_ups
+    requests = rulers + rubrics + follow_ups + turns
     out.input_tokens += each * size.input
     out.judged += each if requests else 0
     out.ruler += rulers
     out.rubric += each * rubrics
     out.follow_up += each * follow_ups
+    out.turns += each * turns
     out.answers_shown += each * requests
-    out.material_tokens += requests * each * size.input + (rulers + each * rubrics) * size.rubric
+    out.material_tokens += requests * each * size.input + (rulers + each * (rubrics + turns)) * size.rubric
 
 
 def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
@@ -230,7 +235,7 @@ def judge_tokens(
 def recipe_judges(recipe: JudgeSettings) -> str:
     """The name of a recipe's judges as scores store it."""
     kinds = {reward.kind for reward in recipe.in_force()}
-    asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if kinds & {"rubric", "follow_up"} else ""]
+    asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if kinds & ONE_BY_ONE else ""]
     return " + ".join(dict.fromkeys(name for name in asked if name))
 
 

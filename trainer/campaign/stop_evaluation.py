@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from recorder.queue.campaigns import CampaignView, Scenario
 from recorder.queue.judging.scores import REWARD, NewPart, StoredScore
+from recorder.queue.judging.turn_values import turn_of
 from recorder.queue.training import budgets
 from recorder.queue.training.refusals import LOGPROB_GAP
 from recorder.stats.means import PooledMeasure
@@ -218,7 +219,7 @@ def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
     """For each attempt, the part that is highest above its group's mean, by weight."""
     by_part: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for part in parts:
-        if part.part != REWARD and part.value is not None and part.weight:
+        if part.part != REWARD and part.value is not None and part.weight and turn_of(part.part) is None:
             by_part[part.part][part.trajectory_id] = part.value * part.weight
     best: dict[str, tuple[float, str]] = {}
     for name, values in by_part.items():

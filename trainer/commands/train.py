@@ -135,7 +135,8 @@ def _beside(strong: StrongJudgeEstimate) -> list[tuple[str, str, str]]:
 def _by_kind(asked: CampaignCounts | StrongJudgeEstimate) -> str:
     """The requests to a judge by the kind of reward."""
     follow_ups = f", follow-ups at most {asked.follow_up:,}" if asked.follow_up else ""
-    return f"RULER {asked.ruler:,}, rubrics {asked.rubric:,}{follow_ups}"
+    turns = f", turns {asked.turns:,}" if asked.turns else ""
+    return f"RULER {asked.ruler:,}, rubrics {asked.rubric:,}{follow_ups}{turns}"
 
 
 def _price(usd: float | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import ONE_BY_ONE, JudgeSettings, RewardSettings
 from proxy.settings.hone import HoneSettings
 from recorder.errors import StoreError
 from recorder.llm import litellm_edge
@@ -31,7 +31,7 @@ from trainer.errors import CampaignError
 from trainer.runtime.service_price import explain_counted_price
 from trainer.tasks.scenarios import ignored_columns
 
-ASKING = ("ruler", "rubric", "follow_up")  # the kinds that ask a judge model
+ASKING: Final = ONE_BY_ONE | {"ruler"}  # the kinds that ask a judge model
 BASE: Final = "@0"  # the end of the name of an alias's base
 
 
@@ -52,7 +52,7 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
         price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
         of = strong.counts
         model = strong.recipe.model
-        beside = StrongJudgeEstimate(model, strong.every, of.ruler, of.rubric, tokens, price, of.follow_up)
+        beside = StrongJudgeEstimate(model, strong.every, of.ruler, of.rubric, tokens, price, of.follow_up, of.turns)
     service = explain_counted_price(settings, counts, agent)
     notes = [*lately.unread, *([service] if service else []), *_notes(plan, recipe, counts, beside)]
     return CampaignEstimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
@@ -161,7 +161,7 @@ def _price(model: str, sent: int, answered: int) -> float | None:
 def _shares(counts: CampaignCounts, recipe: JudgeSettings) -> list[tuple[str, float]]:
     """The share of all requests that goes to each model."""
     whole, members = counts.requests, recipe.members
-    alone = counts.rubric + counts.follow_up
+    alone = counts.rubric + counts.follow_up + counts.turns
     asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
     return [*asked, (recipe.model, alone / whole)] if alone else asked
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 
+from recorder.queue.judging.turn_values import turn_of
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, trajectories
@@ -31,10 +32,13 @@ async def list_teaching(store: Store, ids: Collection[str]) -> set[str]:
 
 
 async def load_critiques(store: Store, views: Sequence[TrajectoryView]) -> dict[CallChoice, list[HintPart]]:
-    """Return by the last answer of each trajectory the explanations in its group's current score."""
+    """Return by answer the explanations in the current score of each trajectory's group.
+
+    That of a turn's value is of its turn; all others are of the trajectory's last answer.
+    """
     parts = score_parts.c
     query = (
-        select(parts.trajectory_id, parts.explanation)
+        select(parts.trajectory_id, parts.part, parts.explanation)
         .join(trajectories, trajectories.c.id == parts.trajectory_id)
         .join(groups, groups.c.id == trajectories.c.group_id)
         .where(
@@ -47,9 +51,12 @@ async def load_critiques(store: Store, views: Sequence[TrajectoryView]) -> dict[
     )
     async with store.read() as conn:
         rows = (await conn.execute(query)).all()
-    found: dict[str, list[str]] = {}
-    for id_, text in rows:
-        if text.strip() and text not in found.setdefault(id_, []):
-            found[id_].append(text)
-    last = {view.id: view.main_path[-1] for view in views if view.main_path}
-    return {last[id_]: [HintPart(CRITIQUE, text) for text in texts] for id_, texts in found.items() if id_ in last}
+    paths = {view.id: view.main_path for view in views}
+    found: dict[CallChoice, list[HintPart]] = {}
+    for id_, part, text in rows:
+        path, of_turn = paths[id_], turn_of(part)
+        number = len(path) if of_turn is None else of_turn[1]
+        hint = HintPart(CRITIQUE, text)
+        if text.strip() and 0 < number <= len(path) and hint not in found.setdefault(path[number - 1], []):
+            found[path[number - 1]].append(hint)
+    return found

@@ -29,18 +29,29 @@ def turn_number(extra: str) -> int | None:
     return int(found[1]) if found is not None else None
 
 
+def turn_of(part: str) -> tuple[str, int] | None:
+    """Return the part and the number of the turn whose value `PART.turn.N` is; None: it is the value of no turn."""
+    name, _, extra = part.rpartition(".turn.")
+    number = turn_number(f"turn.{extra}")
+    return (name, number) if name and number is not None else None
+
+
 def read_turn_values(parts: Iterable[NewPart]) -> TurnValues:
     """Return the turns' values in a score: the mean over the parts in the reward's mean, by their weights.
 
-    Parts without a weight above 0 (measured, penalties, vetoes, dropped) give none.
+    Parts without a weight above 0 (measured, penalties, vetoes, dropped) give none, unless a turn's value has a weight
+    of its own.
     """
     given = list(parts)
     weights = {(one.trajectory_id, one.part): one.weight for one in given if one.weight is not None and one.weight > 0}
     rated: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for one in given:
-        name, _, extra = one.part.rpartition(".turn.")
-        number, weight = turn_number(f"turn.{extra}"), weights.get((one.trajectory_id, name))
-        if number is not None and weight is not None and one.value is not None and math.isfinite(one.value):
+        turn = turn_of(one.part)
+        if turn is None or one.value is None or not math.isfinite(one.value):
+            continue
+        name, number = turn
+        weight = weights.get((one.trajectory_id, one.part)) or weights.get((one.trajectory_id, name))
+        if weight is not None:
             rated[one.trajectory_id][number].append((weight, one.value))
     return {id_: {number: _mean(found) for number, found in sorted(own.items())} for id_, own in rated.items()}
 

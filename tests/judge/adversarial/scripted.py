@@ -126,12 +126,15 @@ def tasks(groups: int = GROUPS, seed: int = 0, told: RecipeContext | None = None
 
 
 def judge(score: Callable[[Read], float], known: Mapping[str, TrickTask]) -> Ask:
-    """A judge that answers RULER's prompts by a score, and a rubric's by the record."""
+    """A judge that answers RULER's prompts and those about turns by a score, and a rubric's by the record."""
 
     async def ask(messages: Messages) -> JudgeAnswer:
         body = {"messages": messages}
         first, *others = documents(body)
-        said = _verdicts(first, others, score, known) if first["kind"] == "shared" else _met(body, known)
+        if first["kind"] == "shared":
+            said = _verdicts(first, others, score, known)
+        else:
+            said = _met(body, known) if others[0]["kind"] == "response" else _rated(first, others, score, known)
         return JudgeAnswer(json.dumps(said), "stop", "scripted-1", JudgeUsage(_size(messages), 0, 40, 0.001, 0.01))
 
     return ask
@@ -163,6 +166,13 @@ def _met(body: Json, known: Mapping[str, TrickTask]) -> Json:
         met = read.harmed() if read.task.harm.name in one["criterion"] else read.worked()
         entries.append({"id": one["id"], "reason": "by the record", "met": met})
     return {"criteria": entries}
+
+
+def _rated(given: Json, turns: Sequence[Json], score: Callable[[Read], float], known: Mapping[str, TrickTask]) -> Json:
+    """The same value for each turn of an attempt."""
+    messages = [*given["messages"], *(message for turn in turns for message in turn["messages"])]
+    value = score(Read(_task(messages, known), messages, (), 0, 1))
+    return {"turns": [{"id": one["id"], "critique": "by the record", "value": value} for one in turns]}
 
 
 def _task(messages: Sequence[Json], known: Mapping[str, TrickTask]) -> TrickTask:

@@ -83,6 +83,16 @@ async def test_a_rubric_is_tried_by_itself_beside_ruler() -> None:
     assert asked == {"ruler": GROUPS, "rubric": 3 * GROUPS}
 
 
+async def test_values_of_turns_are_tried_where_they_pay_and_turns_that_were_cut_out_are_among_them() -> None:
+    recipe = settings(rewards=[{"kind": "turns"}, {"kind": "turns", "name": "measured", "weight": 0}])
+    assert count_model_parts(recipe, "default") == 1
+    checked = await check_recipe(
+        recipe, wanted("claims_success", "omits_misdeed"), ask=judge(score_by("claims_success"), known)
+    )
+    assert {one.kind: one.fooled for one in checked.by_model} == {"claims_success": GROUPS, "omits_misdeed": 0}
+    assert checked.requests == 2 * 3 * GROUPS
+
+
 async def test_the_same_seed_shows_a_judge_the_same() -> None:
     async def shown() -> list[str]:
         orders: list[str] = []

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
+from judge.llm.turn_critique import MAX_CRITIQUE_CHARS
 from judge.rewards.follow_ups import WORTH
 from judge.rewards.kinds import REWARDS
 from judge.scoring.setup import check_settings
@@ -57,8 +58,19 @@ def test_parts_that_give_values_of_turns_are_those_that_the_page_names(tmp_path:
     assert number(ast.literal_eval(returned))["turns"] == [1, None, 0]
 
 
+def test_the_judge_rates_turns_as_the_page_says(tmp_path: Path) -> None:
+    settings = _taken(EXAMPLES[3], tmp_path)
+    check_settings(settings.judge)
+    assert [(part.kind, part.weight) for part in settings.judge.in_force()] == [("ruler", 1), ("turns", 0)]
+    assert settings.trainer.turn_weight > 0
+    assert settings.trainer.hindsight.hints == ["critique"]
+    page = " ".join(PAGE.read_text("utf-8").split())
+    assert f"of at most {MAX_CRITIQUE_CHARS} characters" in page
+    assert f"`judge.max_tokens` ({settings.judge.max_tokens})" in page
+
+
 def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> None:
-    judge = _taken(EXAMPLES[3], tmp_path).judge
+    judge = _taken(EXAMPLES[4], tmp_path).judge
     check_settings(judge)
     assert [(member.model, member.weight) for member in judge.members] == [
         ("openai/gpt-5-mini", 2),
@@ -69,7 +81,7 @@ def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> 
 
 
 def test_no_other_example_is_untested() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
 
 
 def _taken(example: str, folder: Path) -> HoneSettings:

@@ -90,6 +90,16 @@ def test_follow_ups_ask_at_most_once_an_attempt_in_every_round_that_is_judged() 
     assert counted.answered == 100 * found.requests
 
 
+def test_turns_are_asked_about_once_an_attempt() -> None:
+    turns = RewardSettings(kind="turns", weight=0)
+    found = count_campaign(plan([PLAIN], [PLAIN], val_attempts=2), [turns, RULER])
+    assert (found.turns, found.judged) == (found.attempts, found.attempts)
+    assert found.requests == found.attempts + found.ruler
+    assert count_campaign(plan([PLAIN], [PLAIN], val_attempts=2), [turns, RULER], moving=True).turns == 0
+    assert scale_counts(found, 2).turns == found.attempts / 2
+    assert recipe_judges(judge_settings(turns, FEEDBACK)) == "openai/judge"
+
+
 def test_what_tempts_is_counted_in_its_share() -> None:
     adversarial = Scenario("adversarial", "x" * 4000, adversarial=True)
     found = count_campaign(plan([PLAIN, adversarial], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])

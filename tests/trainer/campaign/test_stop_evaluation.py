@@ -48,6 +48,7 @@ def test_what_lay_highest_above_its_group_gained_most_and_its_part_paid() -> Non
     one = score(
         ("a", "reward", 0.9, None), ("a", "polite", 1.0, 0.5), ("a", "right", 0.4, 1.0),
         ("b", "reward", 0.1, None), ("b", "polite", 0.0, 0.5), ("b", "right", 0.3, 1.0),
+        ("a", "steps.turn.1", 1.0, 1.0), ("b", "steps.turn.1", 0.0, 1.0),  # values of turns pay for nothing
     )  # fmt: skip
     other = score(("c", "reward", 0.9, None), ("d", "reward", 0.85, None), ("e", "reward", None, None))
     assert list(most_gained_attempts([one, other])) == [

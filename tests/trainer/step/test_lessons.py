@@ -31,7 +31,8 @@ from trainer.objectives.lessons import DISTILL, HINDSIGHT, turn_id
 from trainer.settings import DistillSettings
 from trainer.step.fits import context, lesson_joiner
 from trainer.teachers.distill import StrongerModel
-from trainer.teachers.hint_sources import list_teaching
+from trainer.teachers.hint_sources import list_teaching, load_critiques
+from trainer.teachers.hint_text import HintPart
 from trainer.teachers.hinted_prompt import HintExclusion
 from trainer.teachers.remote_model import RemoteModel
 
@@ -148,6 +149,21 @@ async def test_a_critique_is_the_hint_of_the_last_answer_and_epochs_allow_an_ans
             assert await used(world, report.version.id, HINDSIGHT, [good]) == []
             await world.promote(report.version)
             await world.group(f"more {number}", [1.0, 0.0], seed=10 + number)
+
+
+async def test_a_line_about_a_turn_is_the_hint_of_that_turn(world: World) -> None:
+    group = await world.group("g1", [1.0, 0.0], seed=1, rated=[[1.0, 0.5], [0.0, 0.25, 0.5]])
+    good, bad = await views(world, group)
+    lines = {"checked.turn.1": "It looked in the wrong place.", "checked.turn.3": "No such turn.", "reward": "Lost."}
+    async with world.store.write() as conn:
+        for part, line in lines.items():
+            of_part = update(score_parts).where(score_parts.c.trajectory_id == bad.id, score_parts.c.part == part)
+            await conn.execute(of_part.values(explanation=line))
+    first, last = bad.main_path
+    assert await load_critiques(world.store, [good, bad]) == {
+        first: [HintPart("critique", "It looked in the wrong place.")],
+        last: [HintPart("critique", "Lost.")],
+    }
 
 
 async def test_texts_of_trajectories_that_are_not_trained_on_are_no_hints(world: World) -> None:
