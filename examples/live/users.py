@@ -57,7 +57,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredQuestion:
     """A question whose answer its user has seen."""
 
     question: Question
@@ -66,7 +66,7 @@ class Answered:
 
 
 # What a user does after the answer; it returns the fault, if there was one. A user who does nothing has none.
-Reaction = Callable[[Answered], Awaitable[str | None]]
+Reaction = Callable[[AnsweredQuestion], Awaitable[str | None]]
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class Thumbs:
         """Return what the next user does."""
         return self._give if self.chance.random() < THUMBS_SHARE else None
 
-    async def _give(self, answered: Answered) -> str | None:
+    async def _give(self, answered: AnsweredQuestion) -> str | None:
         about = f"{self.url}/hone/v1/trajectories/{answered.run.id}/feedback"
         try:
             (await self.http.post(about, json={"name": "thumbs", "value": answered.run.right})).raise_for_status()
@@ -146,7 +146,7 @@ class Thumbs:
         return None
 
 
-async def _asked(desk: Desk, question: Question, model: str, url: str) -> Answered:
+async def _asked(desk: Desk, question: Question, model: str, url: str) -> AnsweredQuestion:
     """Ask one question and return its result."""
     seen, began, fault = _Seen(), time.time(), None
     conversation: list[Json] = []
@@ -157,7 +157,7 @@ async def _asked(desk: Desk, question: Question, model: str, url: str) -> Answer
     except (OpenAIError, ConnectionError, TimeoutError) as error:
         fault = f"{type(error).__name__}: {error}"
     right = answers(conversation, question.order)
-    return Answered(question, Run(began, time.time(), seen.version, right, seen.run, fault), conversation)
+    return AnsweredQuestion(question, Run(began, time.time(), seen.version, right, seen.run, fault), conversation)
 
 
 def task_of(question: Question, url: str, model: str = ALIAS) -> Task:

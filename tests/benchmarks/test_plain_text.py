@@ -13,7 +13,7 @@ from benchmarks.families.plain_text import text_logits
 IDS = torch.arange(3)[None]
 
 
-class Whole:
+class WholeModel:
     """A class that reads images. `missing`: the attribute that it fails for; None: it works."""
 
     def __init__(self, missing: str | None) -> None:
@@ -28,10 +28,10 @@ class Whole:
 
 
 def test_a_class_that_works_is_the_reference_and_its_part_where_it_lacks_images() -> None:
-    assert text_logits(Whole(None), IDS) == 1
-    assert text_logits(Whole("image_outputs"), IDS) == 2
+    assert text_logits(WholeModel(None), IDS) == 1
+    assert text_logits(WholeModel("image_outputs"), IDS) == 2
 
 
 def test_another_fault_is_no_reason_to_use_the_part() -> None:
     with pytest.raises(AttributeError, match="router_logits"):
-        text_logits(Whole("router_logits"), IDS)
+        text_logits(WholeModel("router_logits"), IDS)

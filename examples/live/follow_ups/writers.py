@@ -24,7 +24,7 @@ from examples.helpdesk.checks import last_words
 from examples.helpdesk.wording import answer
 from examples.live.follow_ups.corrections import feedback_on
 from examples.live.follow_ups.user_script import NO_ANSWER_S, Shares, UserIntent, user_intent
-from examples.live.users import FEEDBACK_S, Answered, Reaction, Run, Users, note_version, record_only, task_of
+from examples.live.users import FEEDBACK_S, AnsweredQuestion, Reaction, Run, Users, note_version, record_only, task_of
 from recorder.queue.feedback import DEMONSTRATION
 
 PATIENCE_S: Final = 180.0  # for the reply; then it is a fault
@@ -54,12 +54,12 @@ class Writers:
         if not (intent.writes or intent.states):
             return None
 
-        async def react(answered: Answered) -> str | None:
+        async def react(answered: AnsweredQuestion) -> str | None:
             return await self._react(intent, answered)
 
         return react
 
-    async def _react(self, intent: UserIntent, answered: Answered) -> str | None:
+    async def _react(self, intent: UserIntent, answered: AnsweredQuestion) -> str | None:
         waits = 0.0 if last_words(answered.conversation) else NO_ANSWER_S
         await asyncio.sleep(intent.after_s + waits)
         try:
@@ -68,14 +68,14 @@ class Writers:
             return f"follow-up: {type(error).__name__}: {error}"
         return None
 
-    async def _write(self, intent: UserIntent, answered: Answered) -> None:
+    async def _write(self, intent: UserIntent, answered: AnsweredQuestion) -> None:
         self.counts["written"] += 1
         self.counts["lies"] += intent.lies
         text = intent.text(right=answered.run.right)
         async with asyncio.timeout(PATIENCE_S):
             await self.aside.reply(answered.conversation, text, task_of(answered.question, self.url))
 
-    async def _state(self, answered: Answered) -> None:
+    async def _state(self, answered: AnsweredQuestion) -> None:
         order = answered.question.order
         about = f"{self.url}/hone/v1/trajectories/{answered.run.id}/feedback"
         self.counts["stated"] += 1

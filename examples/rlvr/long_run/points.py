@@ -18,11 +18,11 @@ from examples.rlvr.long_run.phases import Phase
 FILE: Final = "points.json"
 
 
-class _Stored(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FormPoint(_Stored):
+class FormPoint(_FileModel):
     """A form's held-out prompts at one time. `low`, `high`: Wilson's 95 % interval of the success.
 
     `entropy`: minus the mean logprob of the sampled tokens, in nats a token. `tokens`: mean length of an answer.
@@ -38,7 +38,7 @@ class FormPoint(_Stored):
     cut_off: float
 
 
-class Point(_Stored):
+class Point(_FileModel):
     """One measurement, after `step` steps of the run.
 
     `drift`: `kl_base`, `kl_parent`, `entropy` (nats a token, over the whole vocabulary) of the newest step with a
@@ -55,7 +55,7 @@ class Point(_Stored):
     own_success: float | None
 
 
-class AlarmPoint(_Stored):
+class AlarmPoint(_FileModel):
     """A health rule's alarm after `step` steps of the run."""
 
     step: int
