@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tinker.lib import internal_client_holder
 
 from tests.trainer.tinker_server import KEY, NAME, TinkerServer
 from trainer.settings import TrainerSettings
@@ -15,6 +17,29 @@ from trainer.step.tinker.remote_core import TinkerCore
 from trainer.step.tinker.secret import VARIABLE
 
 OpenCore = Callable[..., TinkerCore]
+
+
+@pytest.fixture(autouse=True)
+def _no_request_outlives_its_test() -> Iterator[None]:
+    """The library asks on for minutes when nobody waits any more, in a thread of its own, and draws each delay from the
+    global `random`: a test with Hypothesis that runs meanwhile fails, because the state of `random` changes in it.
+    """
+    yield
+    loop = internal_client_holder._internal_client_holder_thread_singleton.loop_if_started()
+    if loop is not None:
+        assert asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(30) == []
+
+
+async def _cancel_others() -> list[asyncio.Task[object]]:
+    """Cancel every other task of the running loop; return those that go on."""
+    for _ in range(10):  # a task that ends may begin another, which cleans up
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if not others:
+            break
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=2)
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
 @pytest.fixture
