@@ -10,11 +10,12 @@ share one sequence of numbers. Implicit groups belong to the project.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from recorder.capture import statements as sql
 from recorder.capture.trajectories import ExistingTrajectory, NewTrajectory, RequestedTrajectory, group_by_project
@@ -22,6 +23,7 @@ from recorder.ids import new_id
 from recorder.states import GroupState, Purpose
 from recorder.store.write_backends import Executor
 
+_STATES: Final = json.dumps([state.value for state in GroupState])
 _GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key, owner
 
 
@@ -102,17 +104,23 @@ def _latest_groups(ex: Executor, newcomers: Sequence[NewTrajectory]) -> _KeyedGr
 
 
 def _note_explicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[_GroupKey]) -> None:
-    rows = ex.all(sql.EXPLICIT_GROUPS, project=project_id, keys=sorted({key[2] for key in keys}))
-    for group in (GroupCandidate(*row) for row in sorted(rows, key=lambda r: r[3])):
-        name = str(group.external_id)
-        known.counted[project_id, "explicit", name] = group.sequence
-        for key in keys:
-            if key[2] == name and (not key[3] or group.made_by in ("", key[3])):
-                known.latest[key] = group
+    names = json.dumps(sorted({key[2] for key in keys}))
+    newest = {row[1]: GroupCandidate(*row) for row in ex.all(sql.NEWEST_EXPLICIT, project=project_id, keys=names)}
+    shared: dict[str, GroupCandidate] = {}  # by id: keys that join one group count its members together
+    for key in keys:
+        if (group := newest.get(key[2])) is None:
+            continue
+        known.counted[key[:3]] = group.sequence
+        if key[3] and group.made_by not in ("", key[3]):
+            own = ex.all(sql.NEWEST_OF_OWNER, project=project_id, name=key[2], owner=key[3])
+            if not own:
+                continue
+            group = shared.setdefault(own[0][0], GroupCandidate(*own[0]))
+        known.latest[key] = group
 
 
 def _note_implicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[str]) -> None:
-    for row in sorted(ex.all(sql.IMPLICIT_GROUPS, project=project_id, keys=keys), key=lambda r: r[3]):
+    for row in ex.all(sql.NEWEST_OPEN_IMPLICIT, project=project_id, keys=json.dumps(keys)):
         known.note((project_id, "implicit", row[2], ""), GroupCandidate(*row))
 
 
@@ -128,8 +136,10 @@ def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTr
         if group is None or group.declared or group.members + count > group_size:
             full[key[0]].append(key[2])
     for project_id, keys in full.items():
-        for name, sequence in ex.all(sql.IMPLICIT_SEQUENCES, project=project_id, keys=sorted(keys)):
-            known.counted[project_id, "implicit", name] = sequence
+        found = ex.all(sql.LAST_SEQUENCES, project=project_id, keys=json.dumps(sorted(keys)), states=_STATES)
+        for name, sequence in found:
+            last = known.counted.get((project_id, "implicit", name), -1)
+            known.counted[project_id, "implicit", name] = max(last, -1 if sequence is None else sequence)
 
 
 def _join(known: _KeyedGroups, newcomer: NewTrajectory, group_size: int) -> GroupCandidate | None:

@@ -6,11 +6,17 @@ of attribution (`recorder.capture.lookups.statements`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    ScalarSelect,
+    TableValuedAlias,
     Text,
     bindparam,
+    cast,
     delete,
     exists,
     func,
@@ -18,6 +24,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -164,29 +171,76 @@ _GROUP = (
     groups.c.version_id,
     groups.c.made_by,
 )
-# Locked (PostgreSQL): two transactions that join one group must see each other.
-EXPLICIT_GROUPS: Final = Statement(
+
+
+def _for_each(names: Sequence[str], core: Callable[[Sequence[TableValuedAlias]], Executable]) -> Statement:
+    """A statement over parameters that are JSON arrays of texts. `core` gets a table with the column `value` for each.
+
+    A subquery for each text reads one row of an index. `IN` with GROUP BY would read every row under a key, and both
+    databases would read all groups that a key ever had.
+    """
+    rows: list[TableValuedAlias] = []
+    elsewhere: list[TableValuedAlias] = []
+    for name in names:
+        rows.append(func.json_each(bindparam(name, type_=Text)).table_valued("value", name=f"each_{name}"))
+        texts = func.jsonb_array_elements_text(cast(bindparam(name, type_=Text), postgresql.JSONB))
+        elsewhere.append(texts.table_valued("value").render_derived(name=f"each_{name}"))
+    return Statement(core(rows), core(elsewhere))
+
+
+def _newest(column: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ScalarSelect[Any]:
+    """The value of the newest of the project's groups under some conditions."""
+    return (
+        select(column)
+        .where(_earlier.c.project_id == bindparam("project"), *conditions)
+        .order_by(_earlier.c.sequence.desc())
+        .limit(literal_column("1"))
+        .offset(literal_column("0"))
+        .scalar_subquery()
+    )
+
+
+def _groups_by(keys: TableValuedAlias, newest: ScalarSelect[Any]) -> Executable:
+    """Locked (PostgreSQL): two transactions that join one group must see each other."""
+    return select(*_GROUP).select_from(keys.join(groups, groups.c.id == newest)).with_for_update(of=groups)
+
+
+_earlier = groups.alias("earlier")
+# The newest group of each name, whosever it is.
+NEWEST_EXPLICIT: Final = _for_each(
+    ["keys"], lambda each: _groups_by(each[0], _newest(_earlier.c.id, _earlier.c.external_id == each[0].c.value))
+)
+NEWEST_OPEN_IMPLICIT: Final = _for_each(
+    ["keys"],
+    lambda each: _groups_by(
+        each[0],
+        _newest(_earlier.c.id, _earlier.c.implicit_key == each[0].c.value, equals_literal(_earlier.c.state, "open")),
+    ),
+)
+# The highest number of each key among its groups of each state, or null.
+LAST_SEQUENCES: Final = _for_each(
+    ["keys", "states"],
+    lambda each: select(
+        each[0].c.value,
+        _newest(_earlier.c.sequence, _earlier.c.implicit_key == each[0].c.value, _earlier.c.state == each[1].c.value),
+    ).select_from(each[0].join(each[1], true())),
+)
+# The newest group of a name that one key may use, where the newest of all is another key's.
+NEWEST_OF_OWNER: Final = Statement(
     select(*_GROUP)
-    .where(groups.c.project_id == bindparam("project"), groups.c.external_id.in_(bindparam("keys", expanding=True)))
+    .where(
+        groups.c.project_id == bindparam("project"),
+        groups.c.external_id == bindparam("name"),
+        groups.c.made_by.in_((literal_column("''"), bindparam("owner", type_=Text))),
+    )
+    .order_by(groups.c.sequence.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
     .with_for_update()
 )
 # Groups are locked before their members (see `closure.lock_groups_of`): here before the batch touches a trajectory.
 LOCK_GROUPS: Final = Statement(
     select(groups.c.id).where(groups.c.id.in_(bindparam("ids", expanding=True))).order_by(groups.c.id).with_for_update()
-)
-IMPLICIT_GROUPS: Final = Statement(
-    select(*_GROUP)
-    .where(
-        groups.c.project_id == bindparam("project"),
-        groups.c.implicit_key.in_(bindparam("keys", expanding=True)),
-        equals_literal(groups.c.state, "open"),
-    )
-    .with_for_update()
-)
-IMPLICIT_SEQUENCES: Final = Statement(
-    select(groups.c.implicit_key, func.max(groups.c.sequence))
-    .where(groups.c.project_id == bindparam("project"), groups.c.implicit_key.in_(bindparam("keys", expanding=True)))
-    .group_by(groups.c.implicit_key)
 )
 MEMBER_COUNTS: Final = Statement(
     select(trajectories.c.group_id, func.count())

@@ -210,13 +210,14 @@ groups = Table(
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # key family; "": the project
     UniqueConstraint("project_id", "external_id", "sequence"),
-    Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
     Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
     Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
     _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "opened_at", "id"),  # lists
     _some("ix_groups_ready", "state = 'ready'", "project_id", "ready_at", "id"),  # the next to be judged
+    # the newest group of each state under a key
+    _some("ix_groups_implicit", "implicit_key IS NOT NULL", "project_id", "implicit_key", "state", "sequence"),
 )
 
 trajectories = Table(

@@ -50,7 +50,8 @@ def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, statem
     text, flat = statement.spelled(values)
     with contextlib.closing(sqlite3.connect(empty_database)) as connection:
         plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
-    assert [step for step in plan if step.startswith("SCAN") and step not in ("SCAN CONSTANT ROW", "SCAN up")] == []
+    walked = [step for step in plan if step.startswith("SCAN") and not step.startswith("SCAN each_")]  # a parameter
+    assert [step for step in walked if step not in ("SCAN CONSTANT ROW", "SCAN up")] == []
     assert [step for step in plan if step.endswith("(project_id=?)")] == []  # as good as all rows
 
 
