@@ -136,10 +136,8 @@ def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTr
         if group is None or group.declared or group.members + count > group_size:
             full[key[0]].append(key[2])
     for project_id, keys in full.items():
-        found = ex.all(sql.LAST_SEQUENCES, project=project_id, keys=json.dumps(sorted(keys)), states=_STATES)
-        for name, sequence in found:
-            last = known.counted.get((project_id, "implicit", name), -1)
-            known.counted[project_id, "implicit", name] = max(last, -1 if sequence is None else sequence)
+        for name, last in ex.all(sql.LAST_SEQUENCES, project=project_id, keys=json.dumps(sorted(keys)), states=_STATES):
+            known.counted[project_id, "implicit", name] = -1 if last is None else last
 
 
 def _join(known: _KeyedGroups, newcomer: NewTrajectory, group_size: int) -> GroupCandidate | None:

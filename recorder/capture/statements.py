@@ -217,13 +217,23 @@ NEWEST_OPEN_IMPLICIT: Final = _for_each(
         _newest(_earlier.c.id, _earlier.c.implicit_key == each[0].c.value, equals_literal(_earlier.c.state, "open")),
     ),
 )
-# The highest number of each key among its groups of each state, or null.
+# The highest number of each key, or null: of its newest groups of each state.
 LAST_SEQUENCES: Final = _for_each(
     ["keys", "states"],
-    lambda each: select(
-        each[0].c.value,
-        _newest(_earlier.c.sequence, _earlier.c.implicit_key == each[0].c.value, _earlier.c.state == each[1].c.value),
-    ).select_from(each[0].join(each[1], true())),
+    lambda each: (
+        select(
+            each[0].c.value,
+            func.max(
+                _newest(
+                    _earlier.c.sequence,
+                    _earlier.c.implicit_key == each[0].c.value,
+                    _earlier.c.state == each[1].c.value,
+                )
+            ),
+        )
+        .select_from(each[0].join(each[1], true()))
+        .group_by(each[0].c.value)
+    ),
 )
 # The newest group of a name that one key may use, where the newest of all is another key's.
 NEWEST_OF_OWNER: Final = Statement(
