@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -137,14 +138,24 @@ def page_part(runs: Mapping[str, LongRunRecord]) -> str:
 
 
 def _run_part(name: str, record: LongRunRecord) -> str:
-    alarms = "; ".join(f"`{one.rule}` after step {one.step} ({one.words})" for one in record.alarms)
     told = [
         f"**Run `{name}`**: seed {record.seed}, rehearsal {record.rehearsal:g}, {sum(record.minutes):.0f} minutes in "
         f"{len(record.minutes)} parts.",
         *verdict_lines(record)[-1:],
-        f"Alarms: {alarms}." if alarms else "No alarm.",
+        _tell_alarms(record),
     ]
     return "\n\n".join([" ".join(told), falls_table(record).strip(), points_table(record).strip()])
+
+
+def _tell_alarms(record: LongRunRecord) -> str:
+    """Each rule once: with its first alarm, and how many it had."""
+    rules = Counter(one.rule for one in record.alarms)
+    firsts = {one.rule: one for one in reversed(record.alarms)}
+    told = [
+        f"`{rule}` {f'{count} times, first ' if count > 1 else ''}after step {firsts[rule].step} ({firsts[rule].words})"
+        for rule, count in rules.items()
+    ]
+    return f"Alarms: {'; '.join(told)}." if told else "No alarm."
 
 
 def main() -> None:

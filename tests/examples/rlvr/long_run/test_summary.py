@@ -31,12 +31,13 @@ def test_the_verdict_names_a_form_that_fell(whole_run: Run) -> None:
 
 def test_the_tables_have_a_row_a_measurement_and_a_row_a_form(whole_run: Run) -> None:
     points = whole_run(lambda _: {})
-    whole = record(points, alarms=[AlarmPoint(step=130, rule="length_drift", words="longer")])
+    alarms = [("length_drift", 130, "longer"), ("zero_variance", 140, "equal"), ("zero_variance", 150, "as equal")]
+    whole = record(points, alarms=[AlarmPoint(step=step, rule=rule, words=words) for rule, step, words in alarms])
     part = summary.page_part({"7": whole})
     assert len(summary.points_table(whole).splitlines()) == len(points) + 2
     assert len(summary.falls_table(whole).splitlines()) == 3 + 2
     assert "| 0 | none yet |" in part
-    assert "`length_drift` after step 130 (longer)" in part
+    assert "`length_drift` after step 130 (longer); `zero_variance` 2 times, first after step 140 (equal)." in part
     assert "116 minutes in 2 parts" in part
     begun = record(points[:7])
     assert summary.falls_table(begun).splitlines()[-1] == "| note | 50.0% | none | none | none |"
