@@ -24,7 +24,7 @@ from scripts.pages.table import table as markdown
 HERE: Final = Path(__file__).parent
 COMMITTED: Final = HERE / "measured"
 README: Final = HERE.parent / "README.md"
-PICTURE: Final = HERE / "curve.svg"
+PICTURE: Final = HERE.parent / "long_run.svg"  # beside the README: docs show it
 MARKS: Final = Marks("python -m examples.rlvr.long_run.summary --write")
 NONE_YET: Final = "No long run is committed yet."
 
@@ -170,7 +170,7 @@ def main() -> None:
         return
     MARKS.write(README, page_part(runs))
     for name, record in runs.items():
-        draw(record, PICTURE.with_stem(f"curve-{name}"))
+        draw(record, PICTURE.with_stem(f"long_run-{name}"))
 
 
 if __name__ == "__main__":
