@@ -291,8 +291,8 @@ class TrainerSettings(BaseModel):
     between the turn's value and the mean over the group's turns of the same number (docs/rewards.md). 0: off."""
     follow_up_share: float = Field(1.0, gt=0, le=1)
     """`hone learn`: the largest share of a step's trajectories whose reward comes from what users wrote next (kind
-    `follow_up`) and that one API key made. Groups beyond it wait for a later step. Traffic without keys is not limited.
-    1: off."""
+    `follow_up`) and that one API key made. Groups beyond it wait for a later step. With too few keys for it, each may
+    have an equal part, and one key alone is not limited. Nor is traffic without keys. 1: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 

@@ -74,7 +74,6 @@ class StepReport:
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
     note: str = ""  # about the step's version
-    waits_for_others: bool = False  # its groups stay scored: follow-ups of one key alone are no step
     code: str | None = None  # why a step that was trained made no version: `no_change`, `logprob_gap`, `kl_parent_max`
     notice: str | None = None  # for a person: something about this step that is not as configured
 

@@ -3,12 +3,14 @@
 Owns: which groups wait for a later step because of it, reading what that depends on, and the ledger's row of a group
 that waits. Refuses: claiming groups (`recorder.queue.claims`), and what a follow-up says (package `judge`).
 
-A follow-up is text of a user: without a limit, the user who writes most decides what the model becomes. A group is
+A follow-up is text of a user: without a limit, the user who writes most decides what the model becomes. With too few
+keys for the share they share equally, and one key alone is not limited: else its project would never learn. A group is
 whole or waits, because its trajectories are compared with one another.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +45,20 @@ class StepGroup:
 def find_waiting(candidates: Sequence[StepGroup], share: float, limit: int) -> list[str]:
     """The candidates that wait, so that the first `limit` others are a step in which no key's follow-ups are too many.
 
-    `share`: of the step's trajectories. Older candidates come first; of a key's, the newer ones wait first.
+    One key's are at most max(`share`, 1/n) of the step's trajectories; n: how many keys have follow-ups among the
+    candidates. If not one group is within that, n is one less, and so on: a group that is too large for its key's part
+    does not keep all others waiting. Older candidates come first; of a key's, the newer ones wait first.
     """
+    keys = {key for one in candidates for key in one.follow_ups}
+    waiting: list[str] = []
+    for number in range(min(len(keys), math.ceil(1 / share)), 0, -1):
+        waiting = _find_beyond(candidates, max(share, 1 / number), limit)
+        if len(waiting) < len(candidates):
+            break
+    return waiting
+
+
+def _find_beyond(candidates: Sequence[StepGroup], share: float, limit: int) -> list[str]:
     rest = iter(candidates)
     taken = list(islice(rest, limit))
     held: dict[str, StepGroup] = {}

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from recorder.errors import LeaseLost, StoreUnavailable
 from recorder.queue.claims import GroupClaim, return_claim
@@ -19,8 +18,6 @@ from recorder.queue.training.follow_up_share import StepGroup
 from recorder.store.database import Store
 from trainer.objectives.group_rows import GroupRows
 from trainer.step.lease_renewer import LeaseRenewer
-
-ONE_KEY_ALONE: Final = "all that is left are follow-ups of one key, more than trainer.follow_up_share of a step"
 
 
 async def give_back_claims(store: Store, claims: Sequence[GroupClaim]) -> None:

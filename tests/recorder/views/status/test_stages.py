@@ -228,8 +228,8 @@ def test_follow_ups_that_wait_for_others_are_told() -> None:
     stage = learning_stage(alias, FACTS, LoopSettings(trainer=TrainerSettings(follow_up_share=0.2)))
     text = (
         "Learning waits for 4 scored groups: 1 is scored, 8 are scored and held back. 7 groups are held back: "
-        "follow-ups of one key are at most 20.0 % of a step. Other traffic makes room for them, and so does a higher "
-        "trainer.follow_up_share."
+        "follow-ups of one key are at most 20.0 % of a step, or an equal part if few keys have some. Other traffic "
+        "makes room for them, and so does a higher trainer.follow_up_share."
     )
     assert (stage.code, stage.until, stage.text) == ("follow_up_share", AT + 60, text)
 
