@@ -243,10 +243,7 @@ class Learner:
 
     async def _choose(self, lacking: Collection[str]) -> StepChoice | None:
         """The groups that the share of follow-ups allows; None: it allows all."""
-        share = self._settings.follow_up_share
-        if share >= 1:
-            return None
-        limit = self._settings.max_groups
+        share, limit = self._settings.follow_up_share, self._settings.max_groups
         return await follow_up_share.choose_groups(self._store, self._alias.id, share, limit, lacking)
 
     async def _step(self, claimed: Sequence[GroupClaim]) -> None:

@@ -54,8 +54,8 @@ class StepReport:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
     Of live learning also the figures health.* (`trainer.measures.round_figures`) of the trajectories that were read.
-    With `follow_up_share` below 1: follow_up_share (the largest share of one key's follow-ups among the trained
-    trajectories) and follow_ups_waiting (trajectories that were read, and wait for a later step because of it).
+    With `follow_up_share` below 1 and rewards by follow-ups: follow_up_share (the largest share of one key's among the
+    trained trajectories) and follow_ups_waiting (trajectories that were read, and wait for a later step because of it).
     With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
     ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. With
     `trainer.rehearsal` also rehearsal (the earlier trajectories that the step repeated) and these of it. Of pairs

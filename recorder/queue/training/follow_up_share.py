@@ -122,10 +122,11 @@ class StepChoice:
 
 async def choose_groups(
     store: Store, alias_id: str, share: float, limit: int, lacking: Collection[str] = ()
-) -> StepChoice:
-    """Choose up to `limit` of the groups that `claim_for_training` could take for live learning."""
-    async with store.read() as conn:
-        candidates = await load_step_groups(conn, is_claimable(alias_id, None, lacking))
+) -> StepChoice | None:
+    """Choose up to `limit` of the groups that `claim_for_training` could take for live learning; None: any of them."""
+    candidates = await _load_limited(store, share, is_claimable(alias_id, None, lacking))
+    if not candidates:
+        return None
     waiting = find_waiting(candidates, share, limit)
     rest = set(waiting)
     return StepChoice([one.id for one in candidates if one.id not in rest][:limit], waiting)
@@ -141,15 +142,29 @@ async def apply_share(
     max_age_s: float | None = None,
 ) -> TrainableGroups:
     """What `waiting_for_training` found, without the groups that wait because of the share."""
-    if share >= 1 or not there.groups:
+    if not there.groups:
+        return there
+    candidates = await _load_limited(store, share, is_claimable(alias_id, None, lacking, max_age_s))
+    if not candidates:
         return there
     async with store.read() as conn:
-        candidates = await load_step_groups(conn, is_claimable(alias_id, None, lacking, max_age_s))
         at = await sql.current_time(conn)
     waiting = set(find_waiting(candidates, share, limit))
     first = min((one.scored_at for one in candidates if one.id not in waiting), default=at)
     number = len(waiting)
     return replace(there, groups=there.groups - number, first_s=at - first, held=there.held + number, follow_ups=number)
+
+
+async def _load_limited(store: Store, share: float, wanted: ColumnElement[bool]) -> list[StepGroup]:
+    """The groups that fulfil a condition; none where the share limits none of them, as where nothing is a follow-up."""
+    if share >= 1:
+        return []
+    free = select(groups.c.current_score_id).where(wanted).cte("free")
+    rewarded = select(scores.c.id).join(free, scores.c.id == free.c.current_score_id).where(scores.c.follow_up)
+    async with store.read() as conn:
+        if (await conn.execute(rewarded.limit(1))).first() is None:
+            return []
+        return await load_step_groups(conn, wanted)
 
 
 async def load_step_groups(conn: AsyncConnection, wanted: ColumnElement[bool]) -> list[StepGroup]:

@@ -305,7 +305,8 @@ async def test_after_the_end_of_its_schedule_learning_leaves_groups_scored_and_s
     ended = (
         'Learning waits for new settings: trainer.schedule = "linear" has ended: after 1 step the learning rate is 0.'
     )
-    async with _running(learner_of(ring, told, trainer, schedule="linear", schedule_steps=1, lr_min=0)):
+    last = learner_of(ring, told, trainer, warmup_steps=0, schedule="linear", schedule_steps=1, lr_min=0)
+    async with _running(last):
         await live_group(ring, "first", [0.0, 1.0])
         await until(lambda: done(told, 1))
         for name in ("second", "third"):

@@ -41,7 +41,7 @@ async def test_follow_ups_beyond_the_share_wait_for_a_later_step(world: World) -
         await world.promote(report.version)
         alone = await trainer.train_once(await world.claim(trainer))
         assert (alone.trained, alone.metrics["follow_up_share"], alone.metrics["follow_ups_waiting"]) == (2, 1.0, 0)
-        assert (await group_state(world, of_ann[2]))[0] is GroupState.TRIED
+        assert (await group_state(world, of_ann[2]))[0] == GroupState.TRIED
 
 
 async def test_without_a_share_nothing_waits_and_nothing_is_told(world: World) -> None:

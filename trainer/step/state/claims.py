@@ -61,7 +61,7 @@ async def limit_follow_ups(
 
     Groups were chosen by their rewards before they were claimed; which trajectories are trained on is known only now.
     """
-    if share >= 1:
+    if share >= 1 or not of_follow_ups:
         return LimitedStep(groups)
     runs = {id_ for group in groups if group.group_id in of_follow_ups for id_ in group.trained}
     families = await follow_up_share.load_key_families(store, runs)

@@ -142,7 +142,9 @@ async def test_the_learner_takes_a_step_within_the_share_and_the_rest_stays_scor
     of_bob = await scored_alone(rows, alias.id, "bob", follow_up=True)
     judged = await scored_alone(rows, alias.id, "ann", follow_up=False)
     keyless = await scored_alone(rows, alias.id, "", follow_up=True)
+    assert await choose_groups(rows.store, alias.id, 1.0, 8) is None
     choice = await choose_groups(rows.store, alias.id, 0.2, 8)
+    assert choice is not None
     assert list(choice.taken) == [*of_ann[:3], of_bob, judged, keyless]
     assert list(choice.waiting) == of_ann[3:]
     there = await claims.waiting_for_training(rows.store, alias.id)
@@ -151,7 +153,17 @@ async def test_the_learner_takes_a_step_within_the_share_and_the_rest_stays_scor
     assert await apply_share(rows.store, alias.id, there, 1.0, 8) == there
     took = await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=8, group_ids=choice.taken)
     assert [claim.group_id for claim in took] == list(choice.taken)
-    assert (await choose_groups(rows.store, alias.id, 0.2, 8)).taken == of_ann[3:]  # no other key is left
+    alone = await choose_groups(rows.store, alias.id, 0.2, 8)
+    assert alone is not None
+    assert alone.taken == of_ann[3:]
+
+
+async def test_without_follow_ups_the_share_chooses_nothing(rows: Rows) -> None:
+    alias = await rows.alias()
+    await scored_alone(rows, alias.id, "ann", follow_up=False)
+    assert await choose_groups(rows.store, alias.id, 0.2, 8) is None
+    there = await claims.waiting_for_training(rows.store, alias.id)
+    assert await apply_share(rows.store, alias.id, there, 0.2, 8) == there
 
 
 async def test_only_a_rewarded_trajectory_counts_and_only_a_key_is_limited(rows: Rows) -> None:

@@ -91,7 +91,7 @@ def test_a_step_is_due_when_its_time_is_up(waiting: TrainableGroups) -> None:
 
 
 def test_no_step_begins_after_the_end_of_a_schedule_however_many_groups_wait() -> None:
-    settings = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3, lr_min=0))
+    settings = LoopSettings(trainer=TrainerSettings(warmup_steps=0, schedule="linear", schedule_steps=3, lr_min=0))
     assert told(scored(9, schedule_steps=2), settings)[1] == "step_due"
     assert told(scored(9, schedule_steps=3), settings) == (
         StageState.WAITING,
@@ -150,6 +150,7 @@ settings_of = st.builds(
         min_groups=st.integers(1, 6),
         max_wait_s=st.floats(1, 5000),
         schedule=st.sampled_from(["constant", "linear", "cosine"]),
+        warmup_steps=st.just(0),
         schedule_steps=st.integers(1, 4),
         lr_min=st.sampled_from([0.0, None]),
     ),
