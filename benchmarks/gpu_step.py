@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import tempfile
@@ -56,7 +57,7 @@ RESULTS = Path(__file__).parent / "results" / "gpu_step.json"
 GIB = 1024**3
 LONGEST = 65_536
 BUDGETS = (8192, 32_768, 65_536)
-SETTINGS = TrainerSettings(rank=32, alpha=64.0)
+SETTINGS = TrainerSettings(rank=32, alpha=64.0, mask_ratio=math.inf)  # the logprobs are made up: no engine sampled
 _QWEN = {"max_position_embeddings": LONGEST, "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2}
 BASES: dict[str, dict[str, Any]] = {
     "small": {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -42,7 +43,13 @@ from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import PhaseSeconds, StartVersion
 
 RESULTS: Final = Path(__file__).parent / "results" / "ranks.json"
-SETTINGS: Final = TrainerSettings(threads=1, token_budget=2048, rank=8, rank_timeout_s=600.0)
+SETTINGS: Final = TrainerSettings(
+    threads=1,
+    token_budget=2048,
+    rank=8,
+    rank_timeout_s=600.0,
+    mask_ratio=math.inf,  # no engine sampled the tokens
+)
 COUNTS: Final = (1, 2, 3)
 VOCABULARY: Final = 8192
 PROMPT, ANSWERS, GROUPS, MEMBERS = 150, (50, 750), 8, 4

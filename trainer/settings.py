@@ -262,10 +262,10 @@ class TrainerSettings(BaseModel):
     """constant: the length in tokens that each trajectory counts as."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base. 0 also saves the base's forward pass."""
-    drift_trajectories: int = Field(0, ge=0, le=512)
+    drift_trajectories: int = Field(32, ge=0, le=512)
     """How many recorded trajectories form the drift set of an alias: they are never trained on, and each version is
     compared on them with the base and with earlier versions (docs/drift.md). It is drawn once four times as many tasks
-    wait. 0: none is drawn, and nothing is compared."""
+    wait. 0: none is drawn, and nothing is compared; the default with `backend = "tinker"`, which cannot compare."""
     drift_tokens: int = Field(2048, ge=2)
     """Most tokens of a trajectory of the drift set that are computed, its prompts included; never more than
     `token_budget`."""
@@ -282,17 +282,17 @@ class TrainerSettings(BaseModel):
     others. `rank`: the rank in the group, from −1 to 1. Against a running baseline, `rloo` and `rank` are `mean`."""
     advantage_std: bool = False
     """The same as `advantage = "mean_std"`."""
-    min_spread: float = Field(0.0, ge=0, allow_inf_nan=False)
+    min_spread: float = Field(0.05, ge=0, allow_inf_nan=False)
     """The smallest difference between the highest and the lowest reward of a group that a judge model rated. A group
     with a smaller one is excluded as `too_close`: Adam moves as far for it as for a clear difference. Rewards by
     functions, rules and feedback alone are not concerned, nor those with a running baseline. 0: off."""
     turn_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """How much a turn's own value counts: a turn's advantage is that of its trajectory, plus this times the difference
     between the turn's value and the mean over the group's turns of the same number (docs/rewards.md). 0: off."""
-    follow_up_share: float = Field(1.0, gt=0, le=1)
+    follow_up_share: float = Field(0.2, gt=0, le=1)
     """`hone learn`: the largest share of a step's trajectories whose reward comes from what users wrote next (kind
-    `follow_up`) and that one API key made. Groups beyond it wait for a later step. Traffic without keys is not limited.
-    1: off."""
+    `follow_up`) and that one API key made. Groups beyond it wait for a later step. With too few keys for it, each may
+    have an equal part, and one key alone is not limited. Nor is traffic without keys. 1: off."""
     baseline: Literal["group", "running"] = "group"
     """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 
@@ -310,8 +310,9 @@ class TrainerSettings(BaseModel):
     substeps: int = Field(1, ge=1)
     """Optimizer steps in one training step. The step's groups are divided among them, and each group is trained on
     once."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises from 0."""
+    warmup_steps: int = Field(5, ge=0)
+    """Steps over which the learning rate rises from 0: Adam moves as far for the noise of a first step as for a clear
+    difference."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate changes after the warm-up. A campaign counts its own steps for warm-up and schedule, and
     live learning counts its own."""
@@ -325,10 +326,10 @@ class TrainerSettings(BaseModel):
     """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
     """Largest norm of the whole gradient."""
-    grad_clip_recent: float | None = Field(None, gt=0, allow_inf_nan=False)
+    grad_clip_recent: float = Field(2.0, gt=0)
     """From the sixth update on, the largest norm is at most this times the median of the last 20 updates' norms before
     clipping. A version's checkpoint has these norms. A training service (`backend = "tinker"`) tells no norms, and
-    clips at `grad_clip` alone. Default: `grad_clip` alone."""
+    clips at `grad_clip` alone. `inf`: `grad_clip` alone."""
 
     rank: int = Field(8, ge=1)
     """Rank of the LoRA matrices. The engine's `max_lora_rank` must be as large."""
@@ -370,11 +371,11 @@ class TrainerSettings(BaseModel):
     """The largest mean difference of a logprob between engine and trainer, in nats a token, over the tokens that a
     step's parent version sampled. Above it the step makes no version, and its groups stay scored. Default: by the
     precision of engine and trainer (docs/your-vllm.md)."""
-    mask_ratio: float | None = Field(None, gt=1, allow_inf_nan=False)
+    mask_ratio: float = Field(1.2, gt=1)
     """A turn that the step's parent version sampled is not trained on if the geometric mean of its tokens'
     probabilities in the trainer over those in the engine is above this, or below its inverse. Such turns are counted as
     `engine_mismatch`; more than 5 % of the compared turns are an alarm. It costs a forward pass without gradient. A
-    training service (`backend = "tinker"`) does not mask. Default: no turn is masked."""
+    training service (`backend = "tinker"`) does not mask. `inf`: no turn is masked."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's lease on its alias and groups lasts unless it is renewed."""
     tinker: TinkerSettings = Field(default_factory=TinkerSettings)
@@ -387,6 +388,13 @@ class TrainerSettings(BaseModel):
             return given
         recipe = next((values for name, values in RECIPES.items() if name == given.get("recipe")), {})
         return {**recipe, **given}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _suit_backend(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("backend") != "tinker":
+            return given
+        return {"drift_trajectories": 0, **given}
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:
@@ -412,7 +420,10 @@ class TrainerSettings(BaseModel):
             )
         for name in ("kl_parent_max", "kl_base_max"):
             if getattr(self, name) is not None and self.drift_trajectories == 0:
-                raise ValueError(f"{name} is measured on a drift set: set drift_trajectories, for example to 32.")
+                todo = "Set drift_trajectories, for example to 32."
+                if self.backend == "tinker":
+                    todo = "A training service has none: remove it."
+                raise ValueError(f"{name} is measured on a drift set. {todo}")
         if self.last_rate > self.lr:
             raise ValueError(f"lr_min ({self.last_rate:g}) is above lr ({self.lr:g}): a schedule only lowers the rate.")
         return self

@@ -39,6 +39,7 @@ from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
 from recorder.store.database import Project
 from recorder.store.schema import trajectories
 from tests.stores import Stores, stored_in
+from tests.trainer.plain_settings import PLAIN_TOML
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "examples" / "helpdesk" / "model"
@@ -59,7 +60,7 @@ max_lora_rank = 8
 
 [trainer]
 lr = 3e-3
-"""
+{PLAIN_TOML}"""
 KILLABLE_CONFIG = f"""
 [aliases.helpdesk]
 base_model = "helpdesk"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.plain_settings import PLAIN
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.weights import WeightedRow
 from trainer.policy.optim import learning_rate
@@ -20,8 +21,9 @@ from trainer.step.core import TrainerCore
 from trainer.step.state.folders import TrainerFolders
 from trainer.step.state.results import PhaseSeconds, StartVersion, WrittenStep
 
-SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
-
+SETTINGS = TrainerSettings(
+    **{**PLAIN, "warmup_steps": 3}, device="cpu", rank=4, alpha=8.0, lr=1e-2, token_budget=64, weight_decay=0.01
+)
 
 BASE = StartVersion("v0", None)
 

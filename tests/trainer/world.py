@@ -47,6 +47,7 @@ from recorder.views.trajectories import transcripts
 from recorder.views.trajectories.shapes import CallView
 from tests.recorder.score_rows import new_score
 from tests.trainer.building import random_ids
+from tests.trainer.plain_settings import PLAIN
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
 
@@ -101,8 +102,9 @@ class World:
             yield cls(store, recorder, alias, base, data)
 
     async def trainer(self, **settings: Any) -> AliasTrainer:
-        """A trainer of the alias."""
+        """A trainer of the alias, with what the defaults add to a step off, unless the settings say otherwise."""
         given = {
+            **PLAIN,
             "base": str(self.base),
             "device": "cpu",
             "rank": 4,

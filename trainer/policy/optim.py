@@ -42,7 +42,7 @@ def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
 
 def clip_limit(settings: TrainerSettings, recent: Sequence[float]) -> float:
     """The largest gradient norm of an update after updates with these norms before clipping, the newest last."""
-    if settings.grad_clip_recent is None or len(recent) < FEWEST_NORMS:
+    if settings.grad_clip_recent == math.inf or len(recent) < FEWEST_NORMS:
         return settings.grad_clip
     return min(settings.grad_clip, settings.grad_clip_recent * statistics.median(recent[-RECENT_NORMS:]))
 
@@ -101,7 +101,7 @@ class Optimizer:
         if norm > 0:  # an update without a gradient says nothing about the size of the next one
             self._norms.append(norm)
         metrics = {"grad_norm": norm, "lr": self.rate}
-        return metrics if self._settings.grad_clip_recent is None else {**metrics, "grad_norm_limit": limit}
+        return metrics if self._settings.grad_clip_recent == math.inf else {**metrics, "grad_norm_limit": limit}
 
     def state(self) -> dict[str, Any]:
         """The full state: moments, the names and shapes they belong to, and the norms of recent updates."""

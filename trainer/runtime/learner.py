@@ -188,7 +188,6 @@ class Learner:
         self._schedule = schedule
         self._last_status = ""
         self._steps = 0
-        self._passed_over: set[str] = set()
         self._health = HealthWatch(store, alias, schedule.health, progress)
 
     async def run(self) -> CampaignView:
@@ -229,8 +228,6 @@ class Learner:
             return []
         lacking = await baselines.list_lacking_recipes(self._store, self._alias.id)
         choice = await self._choose(lacking)
-        if choice is not None and set(choice.taken) <= self._passed_over:
-            return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
             lacking=lacking, group_ids=None if choice is None else choice.taken,
@@ -246,10 +243,7 @@ class Learner:
 
     async def _choose(self, lacking: Collection[str]) -> StepChoice | None:
         """The groups that the share of follow-ups allows; None: it allows all."""
-        share = self._settings.follow_up_share
-        if share >= 1:
-            return None
-        limit = self._settings.max_groups
+        share, limit = self._settings.follow_up_share, self._settings.max_groups
         return await follow_up_share.choose_groups(self._store, self._alias.id, share, limit, lacking)
 
     async def _step(self, claimed: Sequence[GroupClaim]) -> None:
@@ -259,8 +253,6 @@ class Learner:
         self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
         report = await self._trainer.train_once(claimed)
         metrics = report.metrics
-        # They stay scored, and nothing else joins them before more groups come: do not take the same ones again.
-        self._passed_over = {one.group_id for one in claimed} if report.waits_for_others else set()
         if report.notice is not None:
             self._progress.tell(Notice(report.notice, warning=True))
         done = StepDone(

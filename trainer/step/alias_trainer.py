@@ -48,7 +48,7 @@ from trainer.step.group_reader import GroupReader
 from trainer.step.lease_renewer import LeaseRenewer
 from trainer.step.runner import RunningStep, StepEndedEarly, StepRunner
 from trainer.step.state.base_match import check_base, require_same_base
-from trainer.step.state.claims import ONE_KEY_ALONE, exclude_untrainable, give_back_claims, limit_follow_ups
+from trainer.step.state.claims import exclude_untrainable, give_back_claims, limit_follow_ups
 from trainer.step.state.engine_facts import NO_FACTS, EngineFacts
 from trainer.step.state.folders import TrainerFolders, remove_unfinished, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
@@ -302,9 +302,8 @@ class AliasTrainer:
         metrics = {**summary.reward_metrics(groups, unasked), **limited.metrics, **health}
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
-            waits = bool(limited.waiting)
-            reason = ONE_KEY_ALONE if waits else "no group can be trained on" + (f": {left}" if left else "")
-            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase, waits_for_others=waits)
+            reason = "no group can be trained on" + (f": {left}" if left else "")
+            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
         metrics |= summary.part_metrics(teaching, parts)
         metrics["text_contradictions"] = float(len(text.contradictions)) if text is not None else 0.0
         taught = {group.group_id for group in teaching}

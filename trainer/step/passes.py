@@ -7,6 +7,7 @@ which the first rank tells the others. Refuses: versions and files, which the fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,7 +114,7 @@ class StepPasses:
             pairs = JoinedPairs(self.policy, self._settings, stopped, rows, reference)
             known, learned = take_lessons(rows, self._lesson_passes(stopped, average))
             parts = split_substeps(known)
-            if self._settings.mask_ratio is not None:
+            if self._settings.mask_ratio < math.inf:
                 (first, *later), mask = self._masked(parts, self._settings.mask_ratio, stopped, fresh)
             else:
                 first, *later = parts

@@ -171,8 +171,7 @@ class StepRunner:
         if mask.masked:
             attempt.groups = [group.without_turns(mask.masked) for group in attempt.groups]
             attempt.metrics["groups_trained"] = float(sum(group.code is None for group in attempt.groups))
-        limit = self.settings.mask_ratio
-        return engine_gap.explain_masked(len(mask.masked), mask.compared, limit) if limit is not None else None
+        return engine_gap.explain_masked(len(mask.masked), mask.compared, self.settings.mask_ratio)
 
     def _find_refused(self, attempt: RunningStep) -> list[RefusedGroup]:
         """The groups of a step that is further from the engine than their precision explains; none if it is not."""

@@ -54,8 +54,8 @@ class StepReport:
     drift.kl_base, drift.kl_parent, drift.kl_day, drift.kl_week (`trainer.step.drift`). If the update was halved, also
     drift.kl_parent_whole, from before that.
     Of live learning also the figures health.* (`trainer.measures.round_figures`) of the trajectories that were read.
-    With `follow_up_share` below 1: follow_up_share (the largest share of one key's follow-ups among the trained
-    trajectories) and follow_ups_waiting (trajectories that were read, and wait for a later step because of it).
+    With `follow_up_share` below 1 and rewards by follow-ups: follow_up_share (the largest share of one key's among the
+    trained trajectories) and follow_ups_waiting (trajectories that were read, and wait for a later step because of it).
     With more objectives than `group` also: demonstrations, pairs, rendered_tokens (their tokens that are not recorded
     ids), and of each objective objective.NAME.tokens, objective.NAME.loss and objective.NAME.gradient_share. With
     `trainer.rehearsal` also rehearsal (the earlier trajectories that the step repeated) and these of it. Of pairs
@@ -74,7 +74,6 @@ class StepReport:
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
     note: str = ""  # about the step's version
-    waits_for_others: bool = False  # its groups stay scored: follow-ups of one key alone are no step
     code: str | None = None  # why a step that was trained made no version: `no_change`, `logprob_gap`, `kl_parent_max`
     notice: str | None = None  # for a person: something about this step that is not as configured
 

@@ -246,7 +246,7 @@ _TRAIN: Final = tuple(
         ("reward_std", "reward", _EACH, "their standard deviation"),
         ("groups", "groups", _EACH, "groups of the step"),
         ("groups_trained", "groups", _EACH, "groups trained on"),
-        ("follow_up_share", SHARE, _EACH, "largest share of one key's follow-ups, if trainer.follow_up_share is set"),
+        ("follow_up_share", SHARE, _EACH, "largest share of one key's follow-ups, if some were trained on"),
         ("follow_ups_waiting", "trajectories", _EACH, "trajectories that wait for a later step because of it"),
         ("pair_weight", SHARE, _EACH, "mean weight of groups of two whose judge was calibrated (`hone calibrate`)"),
         ("credited_turns", "turns", _EACH, "turns whose own value changed their advantage, with trainer.turn_weight"),

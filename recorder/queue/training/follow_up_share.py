@@ -3,12 +3,14 @@
 Owns: which groups wait for a later step because of it, reading what that depends on, and the ledger's row of a group
 that waits. Refuses: claiming groups (`recorder.queue.claims`), and what a follow-up says (package `judge`).
 
-A follow-up is text of a user: without a limit, the user who writes most decides what the model becomes. A group is
+A follow-up is text of a user: without a limit, the user who writes most decides what the model becomes. With too few
+keys for the share they share equally, and one key alone is not limited: else its project would never learn. A group is
 whole or waits, because its trajectories are compared with one another.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +45,20 @@ class StepGroup:
 def find_waiting(candidates: Sequence[StepGroup], share: float, limit: int) -> list[str]:
     """The candidates that wait, so that the first `limit` others are a step in which no key's follow-ups are too many.
 
-    `share`: of the step's trajectories. Older candidates come first; of a key's, the newer ones wait first.
+    One key's are at most max(`share`, 1/n) of the step's trajectories; n: how many keys have follow-ups among the
+    candidates. If not one group is within that, n is one less, and so on: a group that is too large for its key's part
+    does not keep all others waiting. Older candidates come first; of a key's, the newer ones wait first.
     """
+    keys = {key for one in candidates for key in one.follow_ups}
+    waiting: list[str] = []
+    for number in range(min(len(keys), math.ceil(1 / share)), 0, -1):
+        waiting = _find_beyond(candidates, max(share, 1 / number), limit)
+        if len(waiting) < len(candidates):
+            break
+    return waiting
+
+
+def _find_beyond(candidates: Sequence[StepGroup], share: float, limit: int) -> list[str]:
     rest = iter(candidates)
     taken = list(islice(rest, limit))
     held: dict[str, StepGroup] = {}
@@ -108,10 +122,11 @@ class StepChoice:
 
 async def choose_groups(
     store: Store, alias_id: str, share: float, limit: int, lacking: Collection[str] = ()
-) -> StepChoice:
-    """Choose up to `limit` of the groups that `claim_for_training` could take for live learning."""
-    async with store.read() as conn:
-        candidates = await load_step_groups(conn, is_claimable(alias_id, None, lacking))
+) -> StepChoice | None:
+    """Choose up to `limit` of the groups that `claim_for_training` could take for live learning; None: any of them."""
+    candidates = await _load_limited(store, share, is_claimable(alias_id, None, lacking))
+    if not candidates:
+        return None
     waiting = find_waiting(candidates, share, limit)
     rest = set(waiting)
     return StepChoice([one.id for one in candidates if one.id not in rest][:limit], waiting)
@@ -127,15 +142,29 @@ async def apply_share(
     max_age_s: float | None = None,
 ) -> TrainableGroups:
     """What `waiting_for_training` found, without the groups that wait because of the share."""
-    if share >= 1 or not there.groups:
+    if not there.groups:
+        return there
+    candidates = await _load_limited(store, share, is_claimable(alias_id, None, lacking, max_age_s))
+    if not candidates:
         return there
     async with store.read() as conn:
-        candidates = await load_step_groups(conn, is_claimable(alias_id, None, lacking, max_age_s))
         at = await sql.current_time(conn)
     waiting = set(find_waiting(candidates, share, limit))
     first = min((one.scored_at for one in candidates if one.id not in waiting), default=at)
     number = len(waiting)
     return replace(there, groups=there.groups - number, first_s=at - first, held=there.held + number, follow_ups=number)
+
+
+async def _load_limited(store: Store, share: float, wanted: ColumnElement[bool]) -> list[StepGroup]:
+    """The groups that fulfil a condition; none where the share limits none of them, as where nothing is a follow-up."""
+    if share >= 1:
+        return []
+    free = select(groups.c.current_score_id).where(wanted).cte("free")
+    rewarded = select(scores.c.id).join(free, scores.c.id == free.c.current_score_id).where(scores.c.follow_up)
+    async with store.read() as conn:
+        if (await conn.execute(rewarded.limit(1))).first() is None:
+            return []
+        return await load_step_groups(conn, wanted)
 
 
 async def load_step_groups(conn: AsyncConnection, wanted: ColumnElement[bool]) -> list[StepGroup]:

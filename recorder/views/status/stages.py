@@ -287,8 +287,9 @@ def _without_enough_groups(
     if alias.trainable.follow_ups:
         share = percent(settings.trainer.follow_up_share)
         text += (
-            f" {_are(alias.trainable.follow_ups)} held back: follow-ups of one key are at most {share} of a step. "
-            "Other traffic makes room for them, and so does a higher trainer.follow_up_share."
+            f" {_are(alias.trainable.follow_ups)} held back: follow-ups of one key are at most {share} of a step, or "
+            "an equal part if few keys have some. Other traffic makes room for them, and so does a higher "
+            "trainer.follow_up_share."
         )
         return _learning_waits(alias, StageCode.FOLLOW_UP_SHARE, text, alias.closes_at)
     if any(alias.groups.get(state) for state in _FOR_THE_JUDGE):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.settings import RecorderSettings
+from tests.trainer.plain_settings import PLAIN
 from tests.trainer.ring import RecordedProgress, Ring, run_campaign
 from trainer.runtime import services
 from trainer.settings import TrainerSettings
@@ -27,9 +28,15 @@ _LOOKS_S: Final = 0.001  # how often somebody looks whether it is time
 
 def trainer_settings(base: Path) -> TrainerSettings:
     """Of a trainer that learns a little from groups that are tiny."""
-    return TrainerSettings(
-        base=str(base), device="cpu", dtype="float32", rank=4, alpha=8.0, lr=1e-3, token_budget=256, min_groups=1
-    )
+    given: dict[str, Any] = {
+        "device": "cpu",
+        "dtype": "float32",
+        "rank": 4,
+        "alpha": 8.0,
+        "lr": 1e-3,
+        "token_budget": 256,
+    }
+    return TrainerSettings(base=str(base), min_groups=1, **PLAIN, **given)
 
 
 @dataclass(frozen=True, slots=True)

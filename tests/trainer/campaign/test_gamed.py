@@ -24,6 +24,7 @@ from recorder.states import CampaignState
 from recorder.store.database import Project
 from recorder.views.campaigns.history import read_history
 from tests.stores import Stores, stored_in
+from tests.trainer.plain_settings import PLAIN_TOML
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]  # programs, one after the other
@@ -70,7 +71,7 @@ dtype = "float32"
 rank = 4
 lr = 1e-3
 token_budget = 256
-
+{PLAIN_TOML}
 [judge]
 {rewards}
 

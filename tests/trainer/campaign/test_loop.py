@@ -119,7 +119,7 @@ async def test_a_campaign_ends_with_the_schedule_of_its_learning_rate_which_coun
     script.skill = lambda number: 0.5
     for name, versions_then in (("first", 2), ("second", 4)):  # the steps of the first do not count for the second
         settings = unvalidated(user, name=name, steps=9)
-        scripted = TrainerSettings(schedule="cosine", schedule_steps=2, lr_min=0)
+        scripted = TrainerSettings(warmup_steps=0, schedule="cosine", schedule_steps=2, lr_min=0)
         ended = await ring.train(settings, told, scripted=scripted)
         assert (ended.reason, ended.steps, ended.version) == ("schedule_ended", 2, f"helpdesk@{versions_then}")
         assert 'trainer.schedule = "cosine"' in ended.detail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ NORMS = st.lists(st.floats(1e-6, 1e3), max_size=2 * RECENT_NORMS)
 
 @given(NORMS)
 def test_without_the_setting_the_limit_is_fixed(norms: list[float]) -> None:
-    assert clip_limit(TrainerSettings(grad_clip=0.3), norms) == 0.3
+    assert clip_limit(TrainerSettings(grad_clip=0.3, grad_clip_recent=math.inf), norms) == 0.3
 
 
 @given(NORMS)
@@ -92,7 +93,7 @@ def test_norms_of_no_use_are_not_remembered() -> None:
 
 
 def test_without_the_setting_norms_are_kept_and_no_limit_is_reported() -> None:
-    made = optimizer(TrainerSettings(lr=0.1))
+    made = optimizer(TrainerSettings(lr=0.1, grad_clip_recent=math.inf))
     (found,) = update(made, [0.5])
     assert found == {"grad_norm": 0.5, "lr": 0.1}
     assert made[0].state()["norms"] == [0.5]

@@ -305,7 +305,8 @@ async def test_after_the_end_of_its_schedule_learning_leaves_groups_scored_and_s
     ended = (
         'Learning waits for new settings: trainer.schedule = "linear" has ended: after 1 step the learning rate is 0.'
     )
-    async with _running(learner_of(ring, told, trainer, schedule="linear", schedule_steps=1, lr_min=0)):
+    last = learner_of(ring, told, trainer, warmup_steps=0, schedule="linear", schedule_steps=1, lr_min=0)
+    async with _running(last):
         await live_group(ring, "first", [0.0, 1.0])
         await until(lambda: done(told, 1))
         for name in ("second", "third"):
@@ -491,34 +492,3 @@ async def begins(told: RecordedProgress, detail: str) -> bool:
 
 async def ends(told: RecordedProgress, detail: str) -> bool:
     return any(isinstance(event, PhaseStatus) and detail in event.detail for event in told.events)
-
-
-class HoldingTrainer(ScriptedTrainer):
-    """Gives every group back: of what can be trained on, one key's follow-ups are too many."""
-
-    def __init__(self, ring: Ring) -> None:
-        super().__init__(ring.store, ring.alias)
-        self._ring = ring
-        self.tried: list[int] = []
-
-    async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        self.tried.append(len(claimed))
-        for claim in claimed:
-            await claims.return_claim(self._ring.store, claim)
-        return StepReport(None, None, "follow-ups of one key alone", waits_for_others=True)
-
-
-async def test_groups_that_wait_for_others_are_taken_again_once_others_came(ring: Ring) -> None:
-    told, trainer = RecordedProgress(), HoldingTrainer(ring)
-    async with learning(ring, told, trainer, follow_up_share=0.5, max_groups=8):
-        await live_group(ring, "first", [1.0, 0.0])
-        await until(lambda: tried(trainer, 1))
-        await live_group(ring, "second", [1.0, 0.0])
-        await until(lambda: tried(trainer, 2))
-        await live_group(ring, "third", [1.0, 0.0])
-        await until(lambda: tried(trainer, 3))
-    assert trainer.tried == [1, 2, 3]
-
-
-async def tried(trainer: HoldingTrainer, times: int) -> bool:
-    return len(trainer.tried) >= times

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from recorder.views.trajectories.shapes import GroupView
 from tests.trainer import building
+from tests.trainer.plain_settings import PLAIN
 from trainer.batch.rows import RowBasis
 from trainer.objectives.group import weigh_groups
 from trainer.objectives.group_rows import group_rows
@@ -33,7 +34,7 @@ from trainer.step.state.results import PhaseSeconds, StartVersion
 FILE: Final = Path(__file__).with_name("saved_steps.safetensors")
 _EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 _SMALL: Final = {"device": "cpu", "rank": 2, "alpha": 4.0, "token_budget": 96, "target": ["q_proj", "v_proj"]}
-# Each example's hone.toml, and what no example sets.
+# What no example sets. These and each example's hone.toml are over the defaults of when they were saved (`PLAIN`).
 _OTHERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "dapo_kl": {"recipe": "dapo", "kl_coef": 0.05, "lr": 3e-3, "substeps": 2},
     "gspo": {"recipe": "gspo", "lr": 3e-3, "weight_decay": 0.01},
@@ -60,7 +61,7 @@ def cases() -> dict[str, TrainerSettings]:
     for file in sorted(_EXAMPLES.glob("*/hone.toml")):
         if section := tomllib.loads(file.read_text("utf-8")).get("trainer"):
             found[file.parent.name] = section
-    return {name: TrainerSettings(**{**given, **_SMALL}) for name, given in {**found, **_OTHERS}.items()}
+    return {name: TrainerSettings(**{**PLAIN, **given, **_SMALL}) for name, given in {**found, **_OTHERS}.items()}
 
 
 def take_steps(base: Path, settings: TrainerSettings, data: Path) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from recorder.stats.advantages import group_advantages
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.plain_settings import PLAIN
 from tests.trainer.training_child import BASE, core, one_step, rows, start, train_on
 from trainer.artifacts import adapters, checkpoint, probe
 from trainer.artifacts.checkpoint import STATE
@@ -397,7 +398,7 @@ def test_a_version_that_cannot_be_checkpointed_is_not_published(
 ) -> None:
     trainer = TrainerCore(
         tiny_base,
-        TrainerSettings(device="cpu", rank=4),
+        TrainerSettings(device="cpu", rank=4, **PLAIN),
         TrainerFolders(tmp_path / "adapters", tmp_path / "file" / "under"),
     )
     (tmp_path / "file").write_text("in the way")

@@ -225,7 +225,9 @@ def test_half_of_an_update_that_is_still_too_far_is_refused_with_the_numbers() -
     assert explain_refusal({}, settings) is None  # no set was drawn yet
     assert explain_refusal(metrics, TrainerSettings()) is None
     with pytest.raises(ValidationError, match="drift_trajectories"):
-        TrainerSettings(kl_parent_max=0.01)
+        TrainerSettings(kl_parent_max=0.01, drift_trajectories=0)
+    with pytest.raises(ValidationError, match="A training service has none: remove it"):
+        TrainerSettings(kl_base_max=0.01, backend="tinker")
 
 
 async def test_a_refused_step_makes_no_version_and_gives_its_groups_back_until_they_are_excluded(world: World) -> None:

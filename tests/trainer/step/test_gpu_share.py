@@ -17,6 +17,7 @@ from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Project
 from tests.proxy.until import until
+from tests.trainer.plain_settings import PLAIN
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import StepFailed
@@ -81,8 +82,8 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def open_trainer(world: World, **settings: Any) -> AliasTrainer:
     given = {"base": str(world.base), "device": "cpu", "rank": 4, "alpha": 8.0, "lr": 1e-2, "token_budget": 256}
-    facts = EngineFacts(share="sleep")
-    return await AliasTrainer.open(world.store, world.alias, TrainerSettings(**given | settings), world.data, facts)
+    own, facts = TrainerSettings(**PLAIN, **given | settings), EngineFacts(share="sleep")
+    return await AliasTrainer.open(world.store, world.alias, own, world.data, facts)
 
 
 async def test_a_step_waits_for_the_engine_and_gives_the_gpu_back(world: World, moves: list[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer.building import random_ids, trained_row
+from tests.trainer.plain_settings import PLAIN
 from tests.trainer.step.test_pair_epochs import PAIRS, Weights, dpo_loss, dpo_margins, load, plain_model
 from tests.trainer.step.test_pair_epochs import trained_parameters as plain_parameters
 from trainer.batch.weights import WeightedRow
@@ -36,7 +37,7 @@ def settings(**changes: Any) -> TrainerSettings:
         "rank": 4, "alpha": 8.0, "grad_clip": 1e9, "token_budget": 512, "logprob_chunk": 5, "lr": 1e-2,
         "dpo": {"beta": BETA}, "objectives": [{"name": "group"}, {"name": "prefer", "weight": WEIGHT}],
     }  # fmt: skip
-    return TrainerSettings(**{**given, **changes})
+    return TrainerSettings(**{**PLAIN, **given, **changes})
 
 
 def group_rows(substeps: int = 1) -> list[WeightedRow]:

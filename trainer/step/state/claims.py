@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from recorder.errors import LeaseLost, StoreUnavailable
 from recorder.queue.claims import GroupClaim, return_claim
@@ -19,8 +18,6 @@ from recorder.queue.training.follow_up_share import StepGroup
 from recorder.store.database import Store
 from trainer.objectives.group_rows import GroupRows
 from trainer.step.lease_renewer import LeaseRenewer
-
-ONE_KEY_ALONE: Final = "all that is left are follow-ups of one key, more than trainer.follow_up_share of a step"
 
 
 async def give_back_claims(store: Store, claims: Sequence[GroupClaim]) -> None:
@@ -64,7 +61,7 @@ async def limit_follow_ups(
 
     Groups were chosen by their rewards before they were claimed; which trajectories are trained on is known only now.
     """
-    if share >= 1:
+    if share >= 1 or not of_follow_ups:
         return LimitedStep(groups)
     runs = {id_ for group in groups if group.group_id in of_follow_ups for id_ in group.trained}
     families = await follow_up_share.load_key_families(store, runs)

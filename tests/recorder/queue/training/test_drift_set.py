@@ -83,6 +83,24 @@ async def test_nothing_is_drawn_before_four_tasks_wait_for_each_member(rows: Row
     assert (await load_trajectory(rows.store, drawn[0])).drift_set_at is not None
 
 
+async def test_a_campaigns_group_gives_one_member_and_later_attempts_at_its_scenario_none(rows: Rows) -> None:
+    alias = await rows.alias()
+    lease = await hold(rows, alias)
+
+    async def attempt_all() -> dict[str, str]:
+        made: dict[str, str] = {}
+        for _ in range(2 * SHARE):
+            group = await rows.group(alias_id=alias.id)
+            made |= {await record(rows, alias, group_id=group, origin="campaign"): group for _ in range(2)}
+        return made
+
+    first = await attempt_all()
+    drawn = await draw(rows, alias, 2, lease)
+    assert len({first[one] for one in drawn}) == 2  # each group keeps its other member
+    await attempt_all()
+    assert await draw(rows, alias, 2, lease) == drawn
+
+
 async def test_only_untrained_answers_of_this_base_are_drawn(rows: Rows) -> None:
     alias, other = await rows.alias(), await rows.alias("other")
     lease = await hold(rows, alias)

@@ -18,6 +18,7 @@ from recorder.queue.training.follow_up_share import (
     find_waiting,
     largest_share,
     load_key_families,
+    load_step_groups,
     write_waiting,
 )
 from recorder.store import ledger
@@ -37,19 +38,42 @@ def candidate_groups(draw: st.DrawFn) -> list[StepGroup]:
     return found
 
 
+def bound(candidates: list[StepGroup], share: float) -> float:
+    return max(share, 1 / max(1, len({key for one in candidates for key in one.follow_ups})))
+
+
 def step_of(candidates: list[StepGroup], waiting: list[str], limit: int) -> list[StepGroup]:
     return [one for one in candidates if one.id not in waiting][:limit]
 
 
 @given(candidate_groups(), st.floats(0.05, 1), st.integers(1, 12))
 def test_no_key_has_more_than_its_share_of_a_step(candidates: list[StepGroup], share: float, limit: int) -> None:
+    """Nor than an equal part, with fewer keys than the share needs; unless not one group by itself is within that."""
     step = step_of(candidates, find_waiting(candidates, share, limit), limit)
     of_key: Counter[str] = Counter()
     for one in step:
         of_key.update(one.follow_ups)
     whole = sum(one.trajectories for one in step)
-    assert all(number <= share * whole + 1e-6 for number in of_key.values())
+    most = bound(candidates, share)
+    if any(largest_share([one]) <= most for one in candidates):
+        assert all(number <= most * whole + 1e-6 for number in of_key.values())
     assert largest_share(step) == max(of_key.values(), default=0) / max(1, whole)
+
+
+@given(candidate_groups(), st.floats(0.05, 1), st.integers(1, 12))
+def test_there_is_always_a_step(candidates: list[StepGroup], share: float, limit: int) -> None:
+    assert bool(step_of(candidates, find_waiting(candidates, share, limit), limit)) == bool(candidates)
+
+
+@given(st.lists(st.sampled_from(KEYS), min_size=1, max_size=24), st.floats(0.2, 1), st.integers(3, 12))
+def test_keys_that_are_fewer_than_the_share_needs_share_equally(keys: list[str], part: float, limit: int) -> None:
+    """With more than an equal part each, as with a share of 1, a key may have all of a step: none is fewer then."""
+    names = set(keys)
+    candidates = [follow_up(f"g{number:02}", key) for number, key in enumerate(keys)]
+    step = step_of(candidates, find_waiting(candidates, part / len(names), limit), limit)
+    of_key = Counter(key for one in step for key in one.follow_ups)
+    assert set(of_key) == names
+    assert len(set(of_key.values())) == 1
 
 
 @given(candidate_groups(), st.floats(0.05, 1), st.integers(1, 12))
@@ -68,7 +92,7 @@ def test_a_group_that_waits_would_exceed_the_share(candidates: list[StepGroup], 
         last = next(one for one in reversed(candidates) if one.id in waiting)
         of_key = sum((Counter(one.follow_ups) for one in (*step, last)), Counter[str]())
         whole = sum(one.trajectories for one in (*step, last))
-        assert any(of_key[key] > share * whole for key in last.follow_ups)
+        assert any(of_key[key] > bound(candidates, share) * whole for key in last.follow_ups)
 
 
 def follow_up(id_: str, key: str) -> StepGroup:
@@ -77,19 +101,31 @@ def follow_up(id_: str, key: str) -> StepGroup:
 
 def test_a_backlog_of_one_key_does_not_keep_the_others_out() -> None:
     backlog = [follow_up(f"a{number}", "ann") for number in range(100)]
-    others = [StepGroup(f"z{number}", 1) for number in range(4)]
+    others = [follow_up(f"z{key}", key) for key in ("b", "c", "d", "e")]
     waiting = find_waiting([*backlog, *others], 0.2, 8)
     assert waiting == [f"a{number}" for number in range(1, 100)]  # the oldest one of five is taken
 
 
-def test_alone_a_key_makes_no_step() -> None:
+def test_a_key_alone_is_not_limited() -> None:
     backlog = [follow_up(f"a{number}", "ann") for number in range(9)]
-    assert find_waiting(backlog, 0.2, 8) == [one.id for one in backlog]
+    assert find_waiting(backlog, 0.2, 8) == []
+
+
+def test_of_two_keys_each_may_have_half() -> None:
+    backlog = [follow_up(f"a{number}", "ann") for number in range(9)]
+    others = [follow_up(f"b{number}", "bob") for number in range(3)]
+    assert find_waiting([*backlog, *others], 0.2, 8) == [f"a{number}" for number in range(3, 9)]
 
 
 def test_as_many_keys_as_the_share_allows_make_a_step() -> None:
     each = [follow_up(key, key) for key in ("a", "b", "c", "d", "e")]
     assert find_waiting(each, 0.2, 8) == []
+
+
+def test_a_group_larger_than_its_part_waits_and_the_others_do_not() -> None:
+    others = [follow_up(key, key) for key in ("b", "c", "d", "e")]
+    assert find_waiting([StepGroup("a", 3, {"ann": 3}), *others], 0.2, 8) == ["a"]
+    assert find_waiting([StepGroup("a", 3, {"ann": 2, "bob": 1})], 0.2, 8) == []
 
 
 async def scored_alone(rows: Rows, alias_id: str, key: str, *, follow_up: bool) -> str:
@@ -102,19 +138,32 @@ async def scored_alone(rows: Rows, alias_id: str, key: str, *, follow_up: bool) 
 
 async def test_the_learner_takes_a_step_within_the_share_and_the_rest_stays_scored(rows: Rows) -> None:
     alias = await rows.alias()
-    of_ann = [await scored_alone(rows, alias.id, "ann", follow_up=True) for _ in range(3)]
-    judged = [await scored_alone(rows, alias.id, "ann", follow_up=False) for _ in range(2)]
-    keyless = [await scored_alone(rows, alias.id, "", follow_up=True) for _ in range(2)]
+    of_ann = [await scored_alone(rows, alias.id, "ann", follow_up=True) for _ in range(4)]
+    of_bob = await scored_alone(rows, alias.id, "bob", follow_up=True)
+    judged = await scored_alone(rows, alias.id, "ann", follow_up=False)
+    keyless = await scored_alone(rows, alias.id, "", follow_up=True)
+    assert await choose_groups(rows.store, alias.id, 1.0, 8) is None
     choice = await choose_groups(rows.store, alias.id, 0.2, 8)
-    assert list(choice.taken) == [of_ann[0], *judged, *keyless]
-    assert list(choice.waiting) == of_ann[1:]
+    assert choice is not None
+    assert list(choice.taken) == [*of_ann[:3], of_bob, judged, keyless]
+    assert list(choice.waiting) == of_ann[3:]
     there = await claims.waiting_for_training(rows.store, alias.id)
     counted = await apply_share(rows.store, alias.id, there, 0.2, 8)
-    assert (counted.groups, counted.held, counted.follow_ups) == (5, 2, 2)
+    assert (counted.groups, counted.held, counted.follow_ups) == (6, 1, 1)
     assert await apply_share(rows.store, alias.id, there, 1.0, 8) == there
     took = await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=8, group_ids=choice.taken)
     assert [claim.group_id for claim in took] == list(choice.taken)
-    assert (await choose_groups(rows.store, alias.id, 0.2, 8)).taken == []
+    alone = await choose_groups(rows.store, alias.id, 0.2, 8)
+    assert alone is not None
+    assert alone.taken == of_ann[3:]
+
+
+async def test_without_follow_ups_the_share_chooses_nothing(rows: Rows) -> None:
+    alias = await rows.alias()
+    await scored_alone(rows, alias.id, "ann", follow_up=False)
+    assert await choose_groups(rows.store, alias.id, 0.2, 8) is None
+    there = await claims.waiting_for_training(rows.store, alias.id)
+    assert await apply_share(rows.store, alias.id, there, 0.2, 8) == there
 
 
 async def test_only_a_rewarded_trajectory_counts_and_only_a_key_is_limited(rows: Rows) -> None:
@@ -125,8 +174,9 @@ async def test_only_a_rewarded_trajectory_counts_and_only_a_key_is_limited(rows:
     await rows.set(trajectories, second, made_by="ann")
     parts = [NewPart(first, "reward", 1.0), NewPart(second, "reward", None), NewPart(third, "reward", 0.0)]
     await rows.score(group, parts=parts, follow_up=True)
-    assert (await choose_groups(rows.store, alias.id, 0.5, 8)).taken == [group]  # one of two
-    assert (await choose_groups(rows.store, alias.id, 0.4, 8)).waiting == [group]
+    async with rows.store.read() as conn:
+        [found] = await load_step_groups(conn, claims.is_claimable(alias.id, None))
+    assert (found.id, found.trajectories, found.follow_ups) == (group, 2, {"ann": 1})
     assert await load_key_families(rows.store, [first, third]) == {first: "ann"}
 
 

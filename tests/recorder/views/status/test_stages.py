@@ -91,7 +91,7 @@ def test_a_step_is_due_when_its_time_is_up(waiting: TrainableGroups) -> None:
 
 
 def test_no_step_begins_after_the_end_of_a_schedule_however_many_groups_wait() -> None:
-    settings = LoopSettings(trainer=TrainerSettings(schedule="linear", schedule_steps=3, lr_min=0))
+    settings = LoopSettings(trainer=TrainerSettings(warmup_steps=0, schedule="linear", schedule_steps=3, lr_min=0))
     assert told(scored(9, schedule_steps=2), settings)[1] == "step_due"
     assert told(scored(9, schedule_steps=3), settings) == (
         StageState.WAITING,
@@ -150,6 +150,7 @@ settings_of = st.builds(
         min_groups=st.integers(1, 6),
         max_wait_s=st.floats(1, 5000),
         schedule=st.sampled_from(["constant", "linear", "cosine"]),
+        warmup_steps=st.just(0),
         schedule_steps=st.integers(1, 4),
         lr_min=st.sampled_from([0.0, None]),
     ),
@@ -228,8 +229,8 @@ def test_follow_ups_that_wait_for_others_are_told() -> None:
     stage = learning_stage(alias, FACTS, LoopSettings(trainer=TrainerSettings(follow_up_share=0.2)))
     text = (
         "Learning waits for 4 scored groups: 1 is scored, 8 are scored and held back. 7 groups are held back: "
-        "follow-ups of one key are at most 20.0 % of a step. Other traffic makes room for them, and so does a higher "
-        "trainer.follow_up_share."
+        "follow-ups of one key are at most 20.0 % of a step, or an equal part if few keys have some. Other traffic "
+        "makes room for them, and so does a higher trainer.follow_up_share."
     )
     assert (stage.code, stage.until, stage.text) == ("follow_up_share", AT + 60, text)
 

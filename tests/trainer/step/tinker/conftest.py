@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tinker.lib import internal_client_holder
 
+from tests.trainer.plain_settings import PLAIN
 from tests.trainer.tinker_server import KEY, NAME, TinkerServer
 from trainer.settings import TrainerSettings
 from trainer.step.state.folders import TrainerFolders
@@ -55,7 +56,7 @@ def settings_of(base: Path, url: str, **changes: Any) -> TrainerSettings:
     limits = {"base_model": NAME, "url": url, "answer_timeout_s": 30.0, **changes.pop("tinker", {})}
     given: dict[str, Any] = {"backend": "tinker", "base": str(base), "device": "cpu", "rank": 4, "alpha": 8.0}
     given |= {"lr": 1e-2, "token_budget": 64, "weight_decay": 0.01, "tinker": limits}
-    return TrainerSettings(**given | changes)
+    return TrainerSettings(**{**PLAIN, **given, **changes})
 
 
 @pytest.fixture

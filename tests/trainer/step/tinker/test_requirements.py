@@ -49,6 +49,7 @@ def test_a_setting_that_cannot_be_expressed_is_refused_in_one_sentence(changes: 
 
 def test_a_shared_gpu_is_refused() -> None:
     settings = TrainerSettings(backend="tinker")
+    assert settings.drift_trajectories == 0  # by default, there
     assert find_unsupported(settings) is None
     for share in ("cache", "sleep"):
         assert "engine.share" in (find_unsupported(settings, share) or "")
