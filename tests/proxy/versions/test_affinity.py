@@ -117,7 +117,9 @@ class Simulation:
 
     def run(self, seconds: float) -> None:
         """Simulate so many seconds. Eight members of a group begin one after the other, and each has 4 to 16 turns."""
-        events: list[tuple[float, int, str, int, str | None]] = []  # when, agent, trajectory, turns left, engine to free
+        events: list[
+            tuple[float, int, str, int, str | None]
+        ] = []  # when, agent, trajectory, turns left, engine to free
         names = iter(range(10**9))
         for agent in range(self.agents):
             heapq.heappush(events, (self.rng.uniform(0, 2), agent, *self._begun(next(names)), None))
