@@ -149,8 +149,9 @@ class RunningCall:
 
     def _kept_engine(self) -> str | None:
         """The engine that the trajectory stays on from now on: the one that answered."""
-        answered = self.route is not None and self.route.stays and self.http_status == HTTPStatus.OK
-        return self.route.replica_url if answered else None
+        if self.route is None or not self.route.stays or self.http_status != HTTPStatus.OK:
+            return None
+        return self.route.replica_url
 
     def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
         """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a

@@ -31,10 +31,10 @@ class Engines:
         for engine in engines:
             engine.default = Script([words(SAID)])
 
-    async def report(self, *proxies: Proxy, **states: ReplicaState) -> None:
-        """Write that all are up, but those of which it is said otherwise, and tell the proxies."""
+    async def report(self, *proxies: Proxy, down: str | None = None) -> None:
+        """Write that all are up, but for one, and tell the proxies."""
         for url in self.by_url:
-            state = states.get(f"port{url.rpartition(':')[2]}", "up")
+            state: ReplicaState = "up" if url != down else "down"
             await report_replica(
                 Project(proxies[0].store, PROJECT), url, state=state, loaded=[BASE] if state == "up" else []
             )
@@ -80,7 +80,8 @@ async def engines_of(proxy: Proxy, by: Column[str] = trajectories.c.external_id)
 async def stored(proxy: Proxy, name: str) -> str | None:
     async with proxy.store.read() as conn:
         query = select(trajectories.c.engine_url).where(trajectories.c.external_id == name)
-        return (await conn.execute(query)).scalar_one()
+        url: str | None = (await conn.execute(query)).scalar_one()
+        return url
 
 
 async def test_calls_of_trajectories_that_run_at_once_stay_on_their_engines(proxy: Proxy, engines: Engines) -> None:
@@ -169,7 +170,7 @@ async def test_two_proxies_agree_although_a_trajectory_moves_through_one_of_them
         home = await stored(one, "run")
         assert home is not None
         await turn(two, "run", 1)
-        await engines.report(one, two, **{f"port{home.rpartition(':')[2]}": "down"})
+        await engines.report(one, two, down=home)
         await turn(two, "run", 2)
         await engines.report(one, two)
         await turn(one, "run", 3)
