@@ -222,7 +222,7 @@ class ServiceRouter:
         return Route(
             version=version,
             engine_model=version.engine_name,
-            replica_url=self._engine(holders, key, engine_url if stays else None),
+            replica_url=self.choose_engine(holders, key, engine_url if stays else None),
             engine_key=self.engine_key,
             base_fingerprint=version.base_fingerprint or alias.base_fingerprint,
             moved=exact is None and version.id != pinned and self._is_pin_of(alias, pinned),
@@ -243,8 +243,10 @@ class ServiceRouter:
         """Return whether more than one engine takes requests."""
         return len(self._snapshot.up()) > 1
 
-    def _engine(self, holders: Sequence[ReplicaView], key: str | None, engine_url: str | None) -> str:
-        """The URL of one of these engines: of those that are awake and did not just fail, if there are any."""
+    def choose_engine(self, holders: Sequence[ReplicaView], key: str | None, engine_url: str | None) -> str:
+        """Return the URL of one of these engines: `engine_url` if it is one of the best, else the one that `key`
+        decides, without a key the least busy one. The best are awake and did not fail a moment ago, if any is so.
+        """
         hindered = {one.url: self._hindrance(one) for one in holders}
         best = min(hindered.values())
         in_flight = {url: self._busy[url] for url, hindrance in hindered.items() if hindrance == best}
@@ -257,7 +259,7 @@ class ServiceRouter:
         having = [one for one in self._snapshot.up() if base_fingerprint and one.base_fingerprint == base_fingerprint]
         if not having:
             return None
-        url = self._engine(having, None, None)
+        url = self.choose_engine(having, None, None)
         return next(one for one in having if one.url == url), self.engine_key
 
     def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
