@@ -54,7 +54,7 @@ CONTEXT: Final = 2048
 GROUP: Final = 4  # agents with the same task
 TURNS, MAX_TOKENS = 8, 16
 SYSTEM_LINES, TURN_LINES = 24, 14  # a line is about ten tokens of the demo's model
-TOOL_S: Final = 0.3  # the longest pause between two turns; uniform from 0
+TOOL_S: Final = 0.1  # the longest pause between two turns; uniform from 0
 SEED: Final = 1
 START_S: Final = 300.0
 KEY: Final = "affinity"
@@ -76,7 +76,7 @@ def serve_before(arguments: list[str]) -> None:
     from proxy.cli import cli
     from proxy.supervision import serve
 
-    serve.ServiceRouter = LeastInFlight  # type: ignore[misc]
+    vars(serve)["ServiceRouter"] = LeastInFlight
     cli(arguments, prog_name="hone")
 
 
@@ -189,7 +189,7 @@ def engines(model: Path, folder: Path) -> Iterator[list[str]]:
                 (command.url, stack.enter_context(program(command.argv, env | {"OMP_NUM_THREADS": "1"}, log)))
             )
         for url, process in started:
-            wait_for(process, lambda url=url: httpx.get(f"{url}/health", timeout=5).is_success)  # type: ignore[misc]
+            wait_for(process, lambda url=url: httpx.get(f"{url}/health", timeout=5).is_success)
         yield [url for url, _ in started]
 
 
@@ -292,7 +292,7 @@ async def with_engines(data: Path, rounds: Sequence[Sequence[Turn]]) -> list[lis
     try:
         async with store.read() as conn:
             rows = await conn.execute(select(calls.c.id, calls.c.response_meta))
-            by_id = {row.id: (row.response_meta or {}).get(ENGINE) for row in rows}
+            by_id = {row.id: str((row.response_meta or {}).get(ENGINE, "")) for row in rows}
     finally:
         await store.close()
     if missing := [turn.call_id for turns in rounds for turn in turns if not by_id.get(turn.call_id)]:
