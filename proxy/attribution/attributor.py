@@ -1,7 +1,7 @@
 """Attribution of a call: its trajectory, the evidence for that, and the version that serves it.
 
-Owns: the order of evidence, and keeping a trajectory on its version. Refuses: guessing by a system and a user message
-only: the first turns of a group are identical by design.
+Owns: the order of evidence, and keeping a trajectory on its version and its engine. Refuses: guessing by a system and a
+user message only: the first turns of a group are identical by design.
 
 The order, strongest first. Each call records its source and its confidence:
 
@@ -71,17 +71,22 @@ class Attributor:
         """
         await self._recorder.prepare(self._project_id, request)
         attribution = await self._attribute(target, stated, request, hints)
-        ref = attribution.trajectory
         if target is None:
             return AttributedCall(attribution, None)
+        ref = attribution.trajectory
+        if self._versions.has_choice():
+            ref = await self._recorder.find.with_stored_engine(ref, attribution.parent)
         try:
-            route = self._versions.route(target.alias, ref.version_id, target.version)
+            route = self._versions.route_trajectory(target, ref)
         except NoReplica as e:
             return AttributedCall(attribution, None, e)
+        if route.stays and ref.engine_url is None:
+            self._recorder.keep_engine(ref.id, route.replica_url)
+            ref = replace(ref, engine_url=route.replica_url)
         if route.moved:
             await self._versions.moved_away(ref.id, route.version.id)
             self._recorder.update_pin(ref.id, route.version.id)
-        return AttributedCall(attribution, route)
+        return AttributedCall(replace(attribution, trajectory=ref), route)
 
     def remembered(self, stated: StatedAddress, request: RecordedRequest) -> tuple[TrajectoryRef, bool] | None:
         """Return the trajectory that is known without the store, and whether the caller named it.

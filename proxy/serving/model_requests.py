@@ -135,13 +135,14 @@ class ModelRequester:
             self.without_engine(call, e)
 
     def _route(self, call: RunningCall) -> Route:
-        """The route of a call: to its trajectory's version, or to the live one without a trajectory. Raises
-        Unavailable.
+        """The route of a call: to its trajectory's version and engine, or to the live version without a trajectory.
+        Raises Unavailable.
         """
         assert call.target is not None
-        pinned = call.trajectory.version_id if call.trajectory is not None else None
         try:
-            return self._versions.route(call.target.alias, pinned, call.target.version)
+            if call.trajectory is not None:
+                return self._versions.route_trajectory(call.target, call.trajectory)
+            return self._versions.route(call.target.alias, None, call.target.version)
         except NoReplica as e:
             raise no_engine_error(e) from e
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from proxy.admission.address import StatedAddress
@@ -143,7 +144,14 @@ class RunningCall:
             first_token_at=self.first_token_at,
             finished_at=None if state is CallState.OPEN else time.time(),
             issued_ids=sampled.issued_ids,
+            engine_url=self._kept_engine(),
         )
+
+    def _kept_engine(self) -> str | None:
+        """The engine that the trajectory stays on from now on: the one that answered."""
+        if self.route is None or not self.route.stays or self.http_status != HTTPStatus.OK:
+            return None
+        return self.route.replica_url
 
     def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
         """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a

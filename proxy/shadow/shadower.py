@@ -195,7 +195,7 @@ class Shadower:
         drawn = draw_call(turns, settings.at)
         if drawn is None:
             return "no_turn"
-        route = self._route(alias, turns[drawn])
+        route = self._route(alias, run, turns[drawn])
         if route is None:
             return "version_gone"
         ask = ShadowRequest(turns[drawn], alias.name, route, settings.max_in_flight)
@@ -210,13 +210,13 @@ class Shadower:
                 raise error
         return "answered"
 
-    def _route(self, alias: AliasView, call: CallView) -> Route | None:
+    def _route(self, alias: AliasView, run: EndedTrajectory, call: CallView) -> Route | None:
         """The route to the version that answered the call; None if it is not in service any more."""
         version = self._versions.snapshot.versions.get(call.version_id or "")
         if version is None:
             return None
         try:
-            return self._versions.route(alias, exact=version)
+            return self._versions.route(alias, exact=version, key=run.id)
         except NoReplica:
             return None
 

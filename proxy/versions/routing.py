@@ -12,16 +12,17 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import ProxySettings
-from proxy.versions import pins
+from proxy.versions import affinity, pins
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.ids import new_id
+from recorder.messages.calls import TrajectoryRef
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, read_aliases
 from recorder.registry.replicas import ReplicaView
@@ -55,6 +56,7 @@ class Route:
     engine_key: str | None
     base_fingerprint: str | None
     moved: bool = False  # the trajectory's pin to another version ended
+    stays: bool = False  # the trajectory stays on this engine once it has answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,30 +197,70 @@ class ServiceRouter:
         """Return the database's clock in unix seconds, as of the latest refresh."""
         return time.time() + self._snapshot.ahead_s
 
-    def route(self, alias: AliasView, pinned: str | None = None, exact: VersionView | None = None) -> Route:
+    def route(
+        self,
+        alias: AliasView,
+        pinned: str | None = None,
+        exact: VersionView | None = None,
+        *,
+        key: str | None = None,
+        engine_url: str | None = None,
+    ) -> Route:
         """Return where a request goes: to the `exact` version if one is named, else to a valid pin, else to the live
-        version.
+        version; of its engines, to `engine_url` if it can serve now, else to the one that `key` decides.
 
-        Raises `NoReplica` if no engine can serve it now: answer 503 with Retry-After.
+        Without a key, the engine with the fewest calls in flight is taken. Raises `NoReplica` if no engine can serve it
+        now: answer 503 with Retry-After.
         """
         alias = self._snapshot.aliases.get(alias.name, alias)
         version = exact or self._pinned(alias, pinned) or self._live(alias)
         holders = self._snapshot.has(version)
         if not holders:
             raise NoReplica(self._why_not(version))
+        # a trajectory that uses two aliases has the engine of one of them, as its pin is on one of them
+        stays = key is not None and (pinned is None or self._is_pin_of(alias, pinned))
         return Route(
             version=version,
             engine_model=version.engine_name,
-            replica_url=min(holders, key=self._load).url,
+            replica_url=self.choose_engine(holders, key, engine_url if stays else None),
             engine_key=self.engine_key,
             base_fingerprint=version.base_fingerprint or alias.base_fingerprint,
             moved=exact is None and version.id != pinned and self._is_pin_of(alias, pinned),
+            stays=stays,
         )
+
+    def route_trajectory(self, target: Target, trajectory: TrajectoryRef) -> Route:
+        """Return where a call of a trajectory goes, by its pin and its engine. Raises NoReplica."""
+        return self.route(
+            target.alias,
+            trajectory.version_id,
+            target.version,
+            key=affinity.affinity_key(trajectory),
+            engine_url=trajectory.engine_url,
+        )
+
+    def has_choice(self) -> bool:
+        """Return whether more than one engine takes requests."""
+        return len(self._snapshot.up()) > 1
+
+    def choose_engine(self, holders: Sequence[ReplicaView], key: str | None, engine_url: str | None) -> str:
+        """Return the URL of one of these engines: `engine_url` if it is one of the best, else the one that `key`
+        decides, without a key the least busy one. The best are awake and did not fail a moment ago, if any is so.
+        """
+        hindered = {one.url: self._hindrance(one) for one in holders}
+        best = min(hindered.values())
+        in_flight = {url: self._busy[url] for url, hindrance in hindered.items() if hindrance == best}
+        if engine_url in in_flight:
+            return engine_url
+        return affinity.choose_engine(key, in_flight) if key is not None else affinity.least_busy(in_flight)
 
     def serving(self, base_fingerprint: str | None) -> tuple[ReplicaView, str | None] | None:
         """Return an engine that is up and has this base, with the key for it; None if there is none."""
         having = [one for one in self._snapshot.up() if base_fingerprint and one.base_fingerprint == base_fingerprint]
-        return (min(having, key=self._load), self.engine_key) if having else None
+        if not having:
+            return None
+        url = self.choose_engine(having, None, None)
+        return next(one for one in having if one.url == url), self.engine_key
 
     def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
         """Whether a trajectory's pin concerns `alias`: a trajectory that uses two aliases is pinned on one of them."""
@@ -246,9 +288,9 @@ class ServiceRouter:
         before = snapshot.versions.get(alias.previous_version_id or "")
         return before if before and snapshot.has(before) and not snapshot.has(live) else live
 
-    def _load(self, replica: ReplicaView) -> tuple[bool, bool, int]:
-        is_avoided = self._avoid_until.get(replica.url, 0.0) > time.monotonic()
-        return is_avoided, replica.state == "asleep", self._busy[replica.url]
+    def _hindrance(self, replica: ReplicaView) -> tuple[bool, bool]:
+        """Why others are preferred to it: it failed a moment ago, or it is asleep."""
+        return self._avoid_until.get(replica.url, 0.0) > time.monotonic(), replica.state == "asleep"
 
     def is_asleep(self, url: str) -> bool:
         """Return whether an engine is paused for a trainer on its GPU: its answers stand still."""

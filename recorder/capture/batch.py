@@ -135,6 +135,7 @@ def requested_trajectory_of(
         access=address.access,
         made_by=ref.made_by,
         groups_of=address.access.groups_of,
+        engine_url=ref.engine_url,
     )
 
 
@@ -169,12 +170,12 @@ def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     )
 
 
-def _touch_row(written: BatchCall, outcome: BatchOutcome) -> tuple[float, str | None, int | None, int, str | None, str]:
+def _touch_row(written: BatchCall, outcome: BatchOutcome) -> Row:
     prepared = written.prepared
     leaf = prepared.call_id if prepared.leaf_choice is not None else None
     counted = 0 if prepared.state is CallState.OPEN else 1
     home = outcome.ref(prepared.trajectory).id
-    return outcome.at, leaf, prepared.leaf_choice, counted, prepared.version_id, home
+    return outcome.at, leaf, prepared.leaf_choice, counted, prepared.version_id, prepared.engine_url, home
 
 
 def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set[str | None]) -> None:

@@ -6,6 +6,7 @@ Owns: which facts are cached, exact token histories included. Refuses: caching u
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recorder.capture.batch import BatchCall, BatchOutcome
 from recorder.capture.cache import CaptureCache, RetryCandidate
@@ -35,6 +36,13 @@ def remember_ref(memory: CaptureCache, project_id: str, ref: TrajectoryRef) -> N
     memory.refs.put(ref.id, (project_id, ref))
     if ref.external_id is not None:
         memory.addresses.put((project_id, ref.group_external_id or "", ref.external_id), ref)
+
+
+def remember_engine(memory: CaptureCache, trajectory_id: str, engine_url: str) -> None:
+    """Cache the engine of a trajectory that is cached."""
+    known = memory.refs.get(trajectory_id)
+    if known is not None and known[1].engine_url != engine_url:
+        remember_ref(memory, known[0], replace(known[1], engine_url=engine_url))
 
 
 def remember_attempt(memory: CaptureCache, project_id: str, body_hash: bytes, attempt: RetryCandidate) -> None:
@@ -76,6 +84,8 @@ def _remember_turn(memory: CaptureCache, prepared: PreparedCall, outcome: BatchO
     memory.unwritten.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a cached one may have been repinned since this call began
         remember_ref(memory, prepared.project_id, ref)
+    if prepared.engine_url is not None:
+        remember_engine(memory, ref.id, prepared.engine_url)
     complete = prepared.state is CallState.COMPLETE
     attempt = RetryCandidate(
         prepared.call_id, ref, prepared.parent, prepared.retry_count, complete, prepared.confidence

@@ -19,7 +19,7 @@ from recorder.capture import rows
 from recorder.capture import statements as sql
 from recorder.capture.backlog import Attribute, Backlog
 from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajectory
-from recorder.capture.cache_updates import remember_attempt, remember_ref, remember_token_history
+from recorder.capture.cache_updates import remember_attempt, remember_engine, remember_ref, remember_token_history
 from recorder.capture.lookups import recorded_calls
 from recorder.capture.lookups import token_history as pasts
 from recorder.capture.lookups.token_history import RecentTokenHistories, TokenHistory
@@ -200,6 +200,13 @@ class Recorder:
         if known is not None:
             project_id, ref = known
             remember_ref(self._memory, project_id, replace(ref, version_id=version_id))
+
+    def keep_engine(self, trajectory_id: str, engine_url: str) -> None:
+        """Cache the engine of a trajectory before its first call has an answer, for calls that run beside that one.
+
+        The call's commit stores the engine that answered (`RecordedCall.engine_url`).
+        """
+        remember_engine(self._memory, trajectory_id, engine_url)
 
     # --- token histories
 

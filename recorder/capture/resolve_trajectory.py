@@ -112,7 +112,9 @@ def _newcomer(wanted: RequestedTrajectory, sealed: ExistingTrajectory | None) ->
         return NewTrajectory(wanted, 0, None)
     # a continuation, and the group that it joins, keep the owner of the continued trajectory
     groups_of = (wanted.groups_of and sealed.made_by) or wanted.groups_of
-    more = replace(wanted, continues=sealed.id, made_by=sealed.made_by, groups_of=groups_of)
+    more = replace(
+        wanted, continues=sealed.id, made_by=sealed.made_by, groups_of=groups_of, engine_url=sealed.engine_url
+    )
     return NewTrajectory(more, sealed.sequence + 1, sealed)
 
 
@@ -136,6 +138,7 @@ def _after(row: ExistingTrajectory, asked: RequestedTrajectory, version_id: str 
         access=asked.access,
         made_by=row.made_by,
         groups_of=asked.groups_of,
+        engine_url=row.engine_url,
     )
 
 
@@ -157,6 +160,7 @@ def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: Group
         Purpose(row.purpose),
         row.session,
         row.made_by,
+        row.engine_url,
     )
 
 
@@ -233,6 +237,7 @@ def _row(newcomer: NewTrajectory, group: GroupCandidate | None, version_id: str 
         wanted.session,
         wanted.made_by,
         None,  # drift_set_at
+        wanted.engine_url,
     )
 
 
@@ -246,4 +251,5 @@ def _new_ref(wanted: RequestedTrajectory, group: GroupCandidate | None, version_
         Purpose(wanted.purpose),
         wanted.session,
         wanted.made_by,
+        wanted.engine_url,
     )

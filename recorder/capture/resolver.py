@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajectory
-from recorder.capture.cache_updates import KEPT_ATTEMPTS, remember_ref
+from recorder.capture.cache_updates import KEPT_ATTEMPTS, remember_engine, remember_ref
 from recorder.capture.lookups import client_sessions, recorded_calls
 from recorder.capture.lookups.client_sessions import SessionCall
 from recorder.capture.lookups.recorded_calls import IssuedId
@@ -258,6 +258,19 @@ class TrajectoryResolver:
             return parent
         said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
         return next((s.choice for s in lineage.matching_exchanges(messages, said)), None)
+
+    async def with_stored_engine(self, ref: TrajectoryRef, parent: ParentCall | None) -> TrajectoryRef:
+        """Return a trajectory with its engine as stored, if another process recorded the call that its next one
+        continues: that process may have moved it. No I/O if this process recorded it.
+        """
+        if parent is None or parent in self._memory.hashes or ref.id in self._memory.unwritten:
+            return ref
+        found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
+        engine_url = found.ref.engine_url if found is not None else None
+        if engine_url is None or engine_url == ref.engine_url:
+            return ref
+        remember_engine(self._memory, ref.id, engine_url)
+        return replace(ref, engine_url=engine_url)
 
     async def answered(
         self, project_id: str, response_id: str, access: KeyAccess = ANYBODY

@@ -55,6 +55,7 @@ class PreparedCall:
     state: CallState
     alias_id: str | None
     version_id: str | None
+    engine_url: str | None  # the engine that answered, if the trajectory stays on it
     address: Address
     trajectory: TrajectoryRef  # as attributed; it may be sealed when the call is written
     parent: ParentCall | None
@@ -135,6 +136,7 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
         state=turn.state,
         alias_id=turn.alias_id,
         version_id=turn.version_id,
+        engine_url=turn.engine_url,
         address=turn.address,
         trajectory=attribution.trajectory,
         parent=attribution.parent,

@@ -124,7 +124,8 @@ DELETE_OPEN_CALLS: Final = Statement(
     )
 )
 
-# rows: (at, leaf call or null, leaf choice or null, calls to add, version, trajectory); the first call's version pins
+# rows: (at, leaf call or null, leaf choice or null, calls to add, version, engine or null, trajectory). The version of
+# the first call pins; of engines, the last counts.
 TOUCH_TRAJECTORIES: Final = Statement(
     update(trajectories)
     .ordered_values(
@@ -133,6 +134,7 @@ TOUCH_TRAJECTORIES: Final = Statement(
         (trajectories.c.leaf_choice, func.coalesce(bindparam("choice"), trajectories.c.leaf_choice)),
         (trajectories.c.call_count, trajectories.c.call_count + bindparam("calls")),
         (trajectories.c.version_id, func.coalesce(trajectories.c.version_id, bindparam("version", type_=Text))),
+        (trajectories.c.engine_url, func.coalesce(bindparam("engine", type_=Text), trajectories.c.engine_url)),
     )
     .where(trajectories.c.id == bindparam("trajectory"), equals_literal(trajectories.c.state, "open"))
 )

@@ -44,6 +44,7 @@ class RequestedTrajectory:
     access: KeyAccess = ANYBODY  # the caller's
     made_by: str = ""  # its owner
     groups_of: str = ""  # owner of the group that it joins; "": the project's, for all keys
+    engine_url: str | None = None  # the engine of its first call, or of the trajectory that it continues
 
 
 class ExistingTrajectory(NamedTuple):
@@ -68,6 +69,7 @@ class ExistingTrajectory(NamedTuple):
     group_version_id: str | None
     session: str | None
     made_by: str
+    engine_url: str | None
 
     @property
     def declared(self) -> bool:

@@ -109,6 +109,7 @@ class TrajectoryRef:
     purpose: Purpose = Purpose.TRAIN
     session: str | None = None  # the client's name of the conversation, if it named no trajectory
     made_by: str = ""  # the key family that owns it; "": every caller owns it
+    engine_url: str | None = None  # the engine that it stays on
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class RecordedCall:
     finished_at: float | None
     issued_ids: Sequence[tuple[str, str, int]] = ()  # (issued id, "tool_call" | "response", choice index)
     redacted: RedactedParts | None = None  # None: nothing was redacted
+    engine_url: str | None = None  # the engine that answered, if the trajectory stays on it
 
     @property
     def stated_kind(self) -> CallKind | None:

@@ -251,6 +251,7 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # key family; "": any key may use it
     # Since when it is in its alias's drift set (`queue.training.drift_set`): it is never trained on.
     Column("drift_set_at", Double),
+    Column("engine_url", Text),  # the engine that answered last; its next calls go there (`proxy.versions.affinity`)
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists

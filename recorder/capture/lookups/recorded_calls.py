@@ -60,7 +60,7 @@ def find_trajectory(ex: Executor, trajectory_id: str) -> KnownTrajectory | None:
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
         group_pin = row[16] if row[14] is not None or row[15] is not None else None
         version = row[10] or group_pin
-        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, version, Purpose(row[6]), row[17], row[18])
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, version, Purpose(row[6]), *row[17:])
         return KnownTrajectory(ref, TrajectoryState(row[5]), row[1])
     return None
 

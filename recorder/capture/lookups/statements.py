@@ -52,6 +52,7 @@ _PLACED = (
     groups.c.version_id,
     trajectories.c.session,
     trajectories.c.made_by,
+    trajectories.c.engine_url,
 )
 _placed = select(*_PLACED).select_from(trajectories.outerjoin(groups, groups.c.id == trajectories.c.group_id))
 # Each row: the fields of `recorder.capture.trajectories.ExistingTrajectory`.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -11,9 +12,10 @@ from sqlalchemy import select
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import ProxySettings
-from proxy.versions.routing import ServiceRouter
+from proxy.versions.affinity import order_engines
+from proxy.versions.routing import Route, ServiceRouter
 from recorder.capture.recorder import Recorder
-from recorder.messages.calls import Address, RecordedRequest, SamplingParameters
+from recorder.messages.calls import Address, RecordedRequest, SamplingParameters, TrajectoryRef
 from recorder.registry import replicas
 from recorder.registry.alias_moves import rollback, set_canary, set_live
 from recorder.registry.aliases import AliasView, Holdback, ensure_alias, get_alias
@@ -48,9 +50,15 @@ class World:
         return version
 
     async def replica(self, *versions: VersionView, url: str = E1, state: ReplicaState = "up") -> None:
-        loaded = ["base", *(v.engine_name for v in versions)] if state == "up" else []
+        loaded = ["base", *(v.engine_name for v in versions)] if state in ("up", "asleep") else []
         await replicas.report_replica(Project(self.store, "default"), url, state=state, loaded=loaded)
         await self.versions.refresh()
+
+    @contextmanager
+    def held(self, route: Route) -> Iterator[str]:
+        """A request in flight, and the URL of its engine."""
+        with self.versions.hold(route):
+            yield route.replica_url
 
     async def live(self, version: VersionView) -> None:
         await set_live(self.store, version.alias_id, version.id, why="gate")
@@ -263,6 +271,112 @@ async def test_the_less_busy_replica_is_chosen_and_one_that_failed_is_avoided(wo
         assert world.versions.route(alias).replica_url == first.replica_url
     await world.replica(url=first.replica_url, state="down")
     assert world.versions.route(alias).replica_url == second.replica_url  # avoided, but better than none
+
+
+def first_of(key: str, *urls: str) -> str:
+    return order_engines(key, urls or (E1, E2))[0]
+
+
+async def test_a_trajectory_goes_to_the_engine_of_its_key_on_every_proxy(world: World) -> None:
+    for url in (E1, E2):
+        await world.replica(url=url)
+    other = ServiceRouter(Project(world.store, "default"), ProxySettings())
+    await other.refresh()
+    alias, keys = await world.alias(), [str(n) for n in range(30)]
+    chosen = [world.versions.route(alias, key=key).replica_url for key in keys]
+    assert chosen == [first_of(key) for key in keys] == [other.route(alias, key=key).replica_url for key in keys]
+    assert set(chosen) == {E1, E2}
+
+
+async def test_a_full_engine_gets_no_new_trajectory_and_keeps_the_ones_it_has(world: World) -> None:
+    for url in (E1, E2):
+        await world.replica(url=url)
+    alias, first = await world.alias(), first_of("g")
+    with ExitStack() as held:
+        begun = [held.enter_context(world.held(world.versions.route(alias, key="g"))) for _ in range(16)]
+        assert Counter(begun)[first] == 10  # ceil(1.25 * 16 / 2)
+        assert world.versions.route(alias, key="g").replica_url == first  # one more may begin: ceil(1.25 * 17 / 2) = 11
+        for _ in range(20):
+            route = world.versions.route(alias, key="new", engine_url=E1)
+            assert (held.enter_context(world.held(route)), route.stays) == (E1, True)
+        assert (
+            world.versions.route(alias, key=next(k for k in map(str, range(99)) if first_of(k) == E1)).replica_url == E2
+        )
+
+
+@pytest.mark.parametrize("state", ["down", "starting", "asleep"])
+async def test_a_trajectory_leaves_an_engine_that_cannot_answer_now(world: World, state: ReplicaState) -> None:
+    for url in (E1, E2, "http://e3:3"):
+        await world.replica(url=url)
+    alias, key = await world.alias(), "traj"
+    order = order_engines(key, (E1, E2, "http://e3:3"))
+    for gone in (0, 2):  # the last in order would not be the next one
+        await world.replica(url=order[gone], state=state)
+        route = world.versions.route(alias, key=key, engine_url=order[gone])
+        assert (route.replica_url, route.stays) == (order[1], True)
+    await world.replica(url=order[0])
+    assert world.versions.route(alias, key=key, engine_url=order[1]).replica_url == order[1], "it does not go back"
+
+
+async def test_a_trajectory_stays_on_an_engine_that_sleeps_while_no_other_is_awake(world: World) -> None:
+    project = Project(world.store, "default")
+    for url in (E1, E2):
+        await replicas.report_replica(project, url, state="asleep", loaded=["base"])
+    await world.versions.refresh()
+    for url in (E1, E2):
+        assert world.versions.route(await world.alias(), key="k", engine_url=url).replica_url == url
+
+
+async def test_a_trajectory_leaves_an_engine_that_lacks_its_version(world: World) -> None:
+    one = await world.gated()
+    await world.replica(one, url=E1)
+    await world.replica(url=E2)
+    await world.live(one)
+    route = world.versions.route(await world.alias(), pinned=one.id, key="k", engine_url=E2)
+    assert (route.version.id, route.replica_url, route.stays) == (one.id, E1, True)
+
+
+async def test_an_engine_that_just_failed_is_left_for_a_moment_and_no_longer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url in (E1, E2):
+        await world.replica(url=url)
+    alias = await world.alias()
+    route = world.versions.route(alias, key="k", engine_url=E1)
+    world.versions.failed(route)
+    assert world.versions.route(alias, key="k", engine_url=E1).replica_url == E2
+    monkeypatch.setattr("proxy.versions.routing.AVOID_S", -1.0)
+    world.versions.failed(route)
+    assert world.versions.route(alias, key="k", engine_url=E1).replica_url == E1
+
+
+async def test_a_second_alias_of_a_trajectory_has_no_engine_of_its_own(world: World) -> None:
+    await ensure_alias(Project(world.store, "default"), "searcher", "base", "fingerprint")
+    for url in (E1, E2):
+        await world.replica(url=url)
+    searcher, helpdesk = world.versions.resolve("searcher"), world.versions.resolve("helpdesk")
+    assert searcher is not None
+    assert helpdesk is not None
+    pinned = helpdesk.alias.live_version_id
+    for url in (E1, E2):
+        other = world.versions.route(searcher.alias, pinned, key="k", engine_url=url)
+        assert (other.replica_url, other.stays) == (first_of("k"), False)
+        own = world.versions.route(helpdesk.alias, pinned, key="k", engine_url=url)
+        assert (own.replica_url, own.stays) == (url, True)
+
+
+async def test_a_named_version_is_asked_on_the_trajectorys_engine(world: World) -> None:
+    one = await world.gated()
+    for url in (E1, E2):
+        await world.replica(one, url=url)
+    target = world.versions.resolve("helpdesk@1")
+    assert target is not None
+    for url in (E1, E2):
+        ref = TrajectoryRef("traj", None, version_id=target.alias.live_version_id, engine_url=url)
+        route = world.versions.route_trajectory(target, ref)
+        assert (route.version.id, route.replica_url, route.stays) == (one.id, url, True)
+    new = world.versions.route_trajectory(target, TrajectoryRef("traj", "group", "t", "named"))
+    assert new.replica_url == first_of("group")
 
 
 async def test_requests_in_flight_are_counted_and_reported(world: World) -> None:
