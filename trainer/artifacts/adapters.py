@@ -27,8 +27,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from recorder.processes import durable_folders
 from recorder.registry.engine_names import alias_slug, trial_prefix
-from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
 from trainer.lora.file_layout import PLAIN, ExpertLayout
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import Tensor
 
-from trainer.artifacts import adapters, checkpoint, durable_folders
+from recorder.processes import durable_folders
+from trainer.artifacts import adapters, checkpoint
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.errors import AdapterInvalid, UnsupportedModel, VersionNotWritten
 from trainer.lora.file_layout import ExpertLayout

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.maintenance.retention import known_folders, release_folders
+from recorder.processes import durable_folders
 from recorder.registry.aliases import AliasView
 from recorder.registry.engine_names import alias_slug
 from recorder.store.database import Store
-from trainer.artifacts import adapters, durable_folders
+from trainer.artifacts import adapters
 from trainer.settings import TrainerSettings
 
 

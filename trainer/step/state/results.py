@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.artifacts import durable_folders
+from recorder.processes import durable_folders
 from trainer.artifacts.adapters import PublishedAdapter
 from trainer.batch.turn_mask import TurnMask
 from trainer.step.fits.report import FitResult

@@ -11,9 +11,9 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from recorder.processes import durable_folders
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Project
-from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.step import engine_trial
 from trainer.step.engine_trial import trial_running

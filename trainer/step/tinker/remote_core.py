@@ -22,7 +22,8 @@ import torch
 from tinker.types import AdamParams
 from torch import Tensor
 
-from trainer.artifacts import adapters, durable_folders
+from recorder.processes import durable_folders
+from trainer.artifacts import adapters
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TinkerUnsupported, UnsupportedModel
