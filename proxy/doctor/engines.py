@@ -22,7 +22,7 @@ from typing import Final
 
 from proxy.engine.base import base_folder
 from proxy.engine.command import served_fingerprint
-from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
+from proxy.engine.replica import NO_FOLDER, Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
@@ -149,7 +149,7 @@ def _write_impossible(folder: Path, settings: HoneSettings) -> None:
 
 def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -> Finding:
     """The finding for an engine's answer to the impossible adapter. `rank`: of the trainer."""
-    if status == 405 or (status == 404 and "No adapter found" not in reply):
+    if status == 405 or (status == 404 and NO_FOLDER not in reply):
         return _cannot(
             f"{url} loads no adapters while it runs.",
             "Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment (docs/your-vllm.md).",

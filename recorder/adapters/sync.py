@@ -60,10 +60,7 @@ class AdapterSync:
                 return result
             if self._waits.get(name, (0.0, 0.0))[0] <= self._clock():
                 self._fetch(name, result)
-        for name in sorted(here - there):
-            if self._storage.was_removed(name):
-                durable_folders.remove_folder(self._into / name)
-                result.removed.append(name)
+        result.removed += remove_gone(self._storage, self._into, there)
         self._waits = {name: wait for name, wait in self._waits.items() if name in there}
         return result
 
@@ -108,6 +105,19 @@ def _log_result(result: SyncResult) -> None:
         log.info("%s is removed: nothing needs it any more", name)
     for sentence in result.failed:
         log.error("%s", sentence)
+
+
+def remove_gone(storage: AdapterStorage, into: Path, there: set[str] | None = None) -> list[str]:
+    """Remove the copies in `into` of what was removed from the storage on purpose. Return their names.
+
+    `there`: the storage's names, if they are known. Raises `AdaptersUnavailable`.
+    """
+    here = _local_names(into)
+    gone = sorted(here - (storage.names() if there is None else there))
+    removed = [name for name in gone if storage.was_removed(name)]
+    for name in removed:
+        durable_folders.remove_folder(into / name)
+    return removed
 
 
 def _local_names(into: Path) -> set[str]:
