@@ -213,9 +213,10 @@ class Controller:
         await self._deciding.promote_gated()
         if self._guests.has_room(self._kept()):
             await self._try_adapters()
-        for member in self._fleet.members:
+        written = await get_versions(self._project, [VersionState.WRITTEN])
+        for member in self._fleet.members if not written else ():
             member.unseen = None
-        for version in await get_versions(self._project, [VersionState.WRITTEN]):
+        for version in written:
             if self._fleet.up() and self._guests.has_room(self._kept()):
                 await self._admit(version)
         await self._deciding.examine_loaded()
@@ -405,6 +406,7 @@ class Controller:
         for member in self._fleet.up():
             try:
                 await member.load(version)
+                member.unseen = None
             except AdapterNotVisible as e:
                 if not self._may_come(e):
                     raise

@@ -20,7 +20,8 @@ from recorder.registry.versions import VersionView, get_version
 from recorder.settings import AdapterSettings
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
-from recorder.views.status.project import list_alarms, read_status
+from recorder.views.status.project import load_status
+from recorder.views.status.stages import LoopSettings
 from tests.proxy.adapters import Made, make_adapter
 from tests.proxy.controlled import World, controlled, hurry, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
@@ -116,8 +117,8 @@ async def test_status_names_a_host_that_has_not_fetched(cluster: Clusters) -> No
         await made.write()
         made.sync(0)
         await until(lambda: made.detail(1))
-        status = await read_status(Project(made.world.store, "default"))
-        [alarm] = [one for one in list_alarms(status) if made.engines[1].url in one]
+        status = await load_status(Project(made.world.store, "default"), LoopSettings())
+        [alarm] = [one for one in status.alarms if made.engines[1].url in one]
         assert alarm.startswith(f"engine {made.engines[1].url} is up: the engine {made.engines[1].url} does not see ")
 
 
@@ -128,7 +129,7 @@ async def test_after_its_wait_a_version_goes_on_with_the_hosts_that_have_it(clus
         await made.world.becomes(version, VersionState.LIVE)
         await until(lambda: served(made.world) == "helpdesk@1")
         alias = await made.world.alias()
-        assert {made.world.versions.route(alias).replica.url for _ in range(4)} == {made.engines[1].url}
+        assert {made.world.versions.route(alias).replica_url for _ in range(4)} == {made.engines[1].url}
         made.sync(0)
 
         def both() -> bool:
@@ -158,10 +159,14 @@ async def test_an_engine_with_a_new_disk_is_not_asked_for_what_it_lacks(cluster:
         await engine.stop()
         shutil.rmtree(engine.disk)
         await engine.start()
+
+        async def lacks_it() -> bool:
+            return "does not see" in (await made.detail(0) or "")
+
+        await until(lacks_it)
         await until(lambda: up(made.world, 2))
-        await until(lambda: made.detail(0))
         alias = await made.world.alias()
-        assert {made.world.versions.route(alias).replica.url for _ in range(4)} == {made.engines[1].url}
+        assert {made.world.versions.route(alias).replica_url for _ in range(4)} == {made.engines[1].url}
         made.sync(0)
         await until(lambda: version.engine_name in engine.adapters)
 
