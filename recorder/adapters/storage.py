@@ -168,7 +168,10 @@ class AdapterStorage:
     def _get(self, path: str, file: Path, where: str) -> None:
         """Copy a file here, whole."""
         fs, _ = self._open()
-        fs.get_file(path, str(file))
+        try:
+            fs.get_file(path, str(file))
+        except FileNotFoundError:
+            raise NotFound(f"{where} is not there: it was removed.") from None
         fs.invalidate_cache()
         size, there = file.stat().st_size, int(fs.info(path)["size"])
         if size != there:

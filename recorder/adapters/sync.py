@@ -67,9 +67,9 @@ class AdapterSync:
     def _fetch(self, name: str, result: SyncResult) -> None:
         try:
             self._storage.fetch(name, self._into, OWNER)
-        except NotFound:  # removed since the listing
-            return
-        except (AdapterDamaged, AdaptersUnavailable) as e:
+        except (AdapterDamaged, AdaptersUnavailable, NotFound) as e:
+            if isinstance(e, NotFound) and self._storage.was_removed(name):  # since the listing
+                return
             _, waited_s = self._waits.get(name, (0.0, 0.0))
             wait_s = min(max(FIRST_RETRY_S, 2 * waited_s), LONGEST_RETRY_S)
             self._waits[name] = self._clock() + wait_s, wait_s

@@ -250,7 +250,7 @@ def test_a_storage_that_is_away_is_named_without_credentials(
     caplog.set_level(logging.DEBUG)
     [port] = free_ports(1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    with pytest.raises(AdaptersUnavailable, match="s3://.* could not be listed: ") as failed:
+    with pytest.raises(AdaptersUnavailable, match=r"s3://.* could not be listed: ") as failed:
         AdapterStorage(s3).names()
     assert failed.value.__cause__ is None
     assert failed.value.__suppress_context__
