@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from examples.running.programs import free_ports
-from recorder.adapters import storage as module
 from recorder.adapters.storage import AdapterStorage
 from recorder.errors import AdapterDamaged, AdaptersUnavailable, NotFound
+from recorder.processes import durable_folders
 from tests.recorder.adapters.published import content, make_folder
 from tests.recorder.adapters.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
@@ -96,7 +96,7 @@ def test_a_half_written_folder_is_not_there(
             (die if file.name == "manifest.json" else put)(self, file, path)
 
         patched.setattr(AdapterStorage, "_put", put_all_but_the_manifest)
-        patched.setattr(module.durable_folders, "finish_folder", die)
+        patched.setattr(durable_folders, "finish_folder", die)
         with pytest.raises(KeyboardInterrupt):
             storage.publish(folder)
     assert storage.names() == set()
