@@ -1,4 +1,7 @@
-"""moto's S3 server in this process, on a port of its own, with what tests do to it beside the code under test."""
+"""moto's S3 server in this process, on a port of its own, with what tests do to it beside the code under test.
+
+moto and boto3 are imported when a test needs them: they take seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import boto3
-from moto.server import ThreadedMotoServer
 
 ACCESS_KEY = "AKIA-of-the-tests-0001"
 SECRET_KEY = "a-secret-of-the-tests-0001"
@@ -33,6 +33,8 @@ class S3Server:
 
     def client(self) -> Any:
         """A client of another library than the one under test."""
+        import boto3
+
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -49,6 +51,8 @@ class S3Server:
 @contextmanager
 def running_s3() -> Iterator[S3Server]:
     """A server until the block ends."""
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -48,7 +48,7 @@ def test_without_a_url_it_says_what_to_set(hone: Hone, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_it_runs_until_it_is_stopped(shared: AdapterStorage, tmp_path: Path) -> None:
     folder, data = make_folder(tmp_path / "learner"), tmp_path / "host"
-    command = [sys.executable, "-m", "proxy.cli", "--data", str(data), "adapters", "sync"]
+    command = [sys.executable, "-m", "proxy.cli", "adapters", "sync", "--data", str(data)]
     env = os.environ | {"HONE_ADAPTERS__SYNC_S": "0.05"}
     program = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
