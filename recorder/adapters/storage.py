@@ -19,6 +19,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +75,7 @@ class AdapterStorage:
             theirs = self._read(f"{root}/{VERSIONS}/{name}/{MANIFEST}")
             if theirs is None:
                 if self._is_folder(fs):
-                    _copy_folder(folder, Path(root) / VERSIONS)
+                    _copy_folder(folder, _make_part(Path(root), VERSIONS))
                 else:
                     for file in (*files, MANIFEST):  # the manifest last: with it the folder is complete
                         self._put(folder / file, f"{root}/{VERSIONS}/{name}/{file}")
@@ -122,7 +123,7 @@ class AdapterStorage:
             if not found:
                 return
             if self._is_folder(fs):
-                file_modes.make_folder(Path(root) / REMOVED)
+                _make_part(Path(root), REMOVED)
             fs.pipe_file(f"{root}/{REMOVED}/{name}", name.encode())
             for path in sorted(found, key=lambda path: not path.endswith(MANIFEST)):
                 fs.rm_file(path)
@@ -155,6 +156,9 @@ class AdapterStorage:
         from fsspec.implementations.local import LocalFileSystem
 
         return isinstance(fs, LocalFileSystem)
+
+    def _opened_folder(self) -> bool:
+        return self._opened is not None and self._is_folder(self._opened[0])
 
     def _read(self, path: str) -> bytes | None:
         """A small file's content; None: it is not there."""
@@ -204,12 +208,24 @@ class AdapterStorage:
     def _sentence(self, error: Exception, fault: str, local: Path | None) -> str:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{self.url} {fault}: no space is left in {local or self.url}. Free some, or enlarge it."
+        if isinstance(error, OSError) and error.filename and (local is not None or self._opened_folder()):
+            return f"{self.url} {fault}: {error.filename}: {error.strerror}."  # of this machine, or mounted
         why = _without_secrets(describe_failure(error))
         if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
             why = f"it does not accept this program's credentials ({why}). Set them in its environment (docs/deploy.md)"
         elif isinstance(error, FileNotFoundError):
             why = f"it is not there ({why}). Create the bucket or container, or correct adapters.url"
         return f"{self.url} {fault}: {why}."
+
+
+def _make_part(root: Path, name: str) -> Path:
+    """Make a part of a storage that is a folder, for the group that may read the folder, if there is one."""
+    part = root / name
+    if not part.is_dir():
+        file_modes.make_folder(part)
+        if file_modes.is_shared(root):
+            part.chmod(file_modes.SHARED_FOLDER | stat.S_ISGID)
+    return part
 
 
 def _copy_folder(folder: Path, parent: Path) -> None:

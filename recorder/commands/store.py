@@ -19,7 +19,7 @@ from recorder.base.errors import FAILED
 from recorder.base.terminal import echo, format_time, progress_bar, show_table, write_json
 from recorder.base.urls import mask_store_url
 from recorder.commands.context import Context, run
-from recorder.errors import StoreError
+from recorder.errors import AdaptersUnavailable, StoreError
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -296,7 +296,11 @@ def check(context: Context) -> None:
     from recorder.maintenance.integrity.invariants import check_store
 
     data, storage = context.settings().data, storage_at(context.settings().adapters.url)
-    shared = storage.names() if storage is not None else ()
+    try:
+        shared = storage.names() if storage is not None else set()
+    except AdaptersUnavailable as e:
+        echo(f"note: {e} So versions that are there alone are reported as missing.", err=True)
+        shared = set()
     report = (lambda _: None) if context.json else _print_result
     done = run(context, lambda project: check_store(project.store, data, report, shared))
     if context.json:

@@ -119,8 +119,9 @@ _SERVABLE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.
 
 
 async def adapters_of_versions_that_may_serve_are_there(look: CheckReader) -> Violations:
-    """The folder of every version that may serve exists, with the manifest that the store records, or is at
-    `adapters.url`.
+    """The folder of every version that may serve exists, with the manifest that the store records.
+
+    It may also be at `adapters.url` alone.
     """
     query = select(versions).where(versions.c.number > 0, versions.c.state.in_(_SERVABLE), versions.c.path.is_not(None))
     async for row in look.find(query, versions.c.id):

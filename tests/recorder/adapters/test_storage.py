@@ -6,7 +6,9 @@ import errno
 import hashlib
 import json
 import logging
+import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -234,6 +236,35 @@ def test_a_full_disk_is_named(storage: AdapterStorage, tmp_path: Path, monkeypat
         other = make_folder(tmp_path / "learner", "helpdesk@2")
         with pytest.raises(AdaptersUnavailable, match=rf"could not take {other.name}: no space is left in "):
             storage.publish(other)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_host_that_may_not_write_is_named(storage: AdapterStorage, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "learner")
+    storage.publish(folder)
+    (tmp_path / "engine").mkdir(mode=0o500)
+    with pytest.raises(AdaptersUnavailable, match=rf"could not give {folder.name}: {tmp_path}/engine/.*: Permission"):
+        storage.fetch(folder.name, tmp_path / "engine", "sync")
+
+
+def test_a_file_in_the_way_is_named(storage: AdapterStorage, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "learner")
+    storage.publish(folder)
+    (tmp_path / "engine").write_text("in the way")
+    with pytest.raises(AdaptersUnavailable, match=rf"could not give {folder.name}: {tmp_path}/engine.*: "):
+        storage.fetch(folder.name, tmp_path / "engine", "sync")
+
+
+def test_a_folder_of_a_group_may_be_read_by_it(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o2750)
+    storage, folder = AdapterStorage(str(tmp_path / "shared")), make_folder(tmp_path / "learner")
+    storage.publish(folder)
+    there = tmp_path / "shared" / "versions" / folder.name
+    assert [stat.S_IMODE(one.stat().st_mode) & 0o777 for one in (there.parent, there)] == [0o750, 0o750]
+    assert {stat.S_IMODE(one.stat().st_mode) for one in there.iterdir()} == {0o640}
+    storage.remove(folder.name)
+    assert stat.S_IMODE((tmp_path / "shared" / "removed").stat().st_mode) & 0o777 == 0o750
 
 
 def test_a_bucket_that_is_not_there_is_named(s3: str, tmp_path: Path) -> None:
