@@ -60,6 +60,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("recorder.commands.trajectories:delete", "Delete recorded trajectories for good."),
     "keys": ("recorder.commands.store:keys", "Create, list, rotate and revoke keys."),
     "db": ("recorder.commands.store:db", "Maintain the store: upgrade, check, copy, back up."),
+    "adapters": ("recorder.commands.adapters:adapters", "Fetch adapters to the host of an engine (adapters.url)."),
     "completion": ("proxy.commands.completion:completion", "Print a shell completion script."),
 }
 

@@ -9,6 +9,7 @@ ProxyError
 │   ├── EngineFailed          it broke off an answer, or sent something that is not an answer
 │   └── NoReplica             no engine can serve the version now (503: retry)
 ├── AdapterError              an adapter that must not be loaded; `code` is the ledger's reason
+│   └── AdapterNotVisible     the engine does not see its folder, which its host may still fetch
 ├── ClientDisconnected        the client hung up before its answer was complete
 ├── UpstreamDown              an MCP server behind the gateway does not answer; the other servers work on
 │   └── TooManySessions       it answers, but accepts no further session
@@ -82,6 +83,10 @@ class AdapterError(ProxyError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class AdapterNotVisible(AdapterError):
+    """The engine does not see an adapter's folder. Its host may still fetch it."""
 
 
 class ClientDisconnected(ProxyError):

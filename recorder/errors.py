@@ -18,6 +18,8 @@ RecorderError
 ├── BaseInvalid               what is named as a base model is none, or not all there
 ├── ModelFailed               a model gave no answer: unreachable, too slow, or it refused
 ├── ReplyUnreadable           a model's reply contains no JSON document
+├── AdaptersUnavailable       `adapters.url` does not answer, refuses, or a disk is full: it may be tried again
+├── AdapterDamaged            an adapter's files are not those that it was published with
 └── CorruptRecord             stored bytes contradict their own lengths or hashes
 """
 
@@ -125,6 +127,14 @@ class ModelFailed(RecorderError):
 
 class ReplyUnreadable(RecorderError):
     """A reply is empty, too long, only thinking, or contains no JSON. The caller may send the request again."""
+
+
+class AdaptersUnavailable(RecorderError):
+    """The place of `adapters.url`, or the disk of its local copies, cannot be used now."""
+
+
+class AdapterDamaged(RecorderError):
+    """An adapter's files are not those that it was published with."""
 
 
 class CorruptRecord(RecorderError):

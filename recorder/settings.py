@@ -1,10 +1,12 @@
-"""`[recorder]` and `[learn]` of hone.toml: the store, when trajectories and groups end, how much Hone learns.
+"""`[recorder]`, `[learn]` and `[adapters]` of hone.toml: the store, when trajectories and groups end, how much Hone
+learns, and where adapters are shared.
 
 Also the settings of a health rule, which campaigns have too.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -136,3 +138,32 @@ class LearnSettings(BaseModel):
         if text is not None:
             parse_hours(text)
         return text
+
+
+class AdapterSettings(BaseModel):
+    """Where adapters are shared, if proxy, learner and engines have no common folder."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str | None = None
+    """The place of the versions' adapters: a folder that all can mount (`/mnt/adapters`), `s3://BUCKET/FOLDER`,
+    `gs://BUCKET/FOLDER` or `az://CONTAINER/FOLDER`, with the extra `s3`, `gs` or `az`. The learner writes each version
+    there once; the host of each engine fetches it with `hone adapters sync`. Credentials come from the environment, as
+    the provider's own tools read them. Default: engines read the data folder."""
+    sync_s: float = Field(5.0, gt=0)
+    """Seconds between two looks of `hone adapters sync` at the URL."""
+    wait_s: float = Field(120.0, ge=0)
+    """How many seconds a new version waits for engines whose host has not fetched it. Then it goes on with those that
+    have it, and the others get it later. It waits longer while no host has it."""
+
+    @field_validator("url")
+    @classmethod
+    def _without_credentials(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        scheme, _, rest = url.rpartition("://")
+        if not (re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or (not scheme and url.startswith("/"))) or "::" in url:
+            raise ValueError("it is no absolute folder and no URL: write /FOLDER, s3://BUCKET/FOLDER, gs://… or az://…")
+        if "?" in rest or re.search(r":[^/]*@", rest.partition("/")[0]):
+            raise ValueError("it has credentials or parameters: put them into the environment (docs/deploy.md)")
+        return url.rstrip("/")

@@ -66,6 +66,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "llm": {"base"},
         "processes": set(),
         "stats": set(),
+        "adapters": {"base", "processes"},
         "store": {"base", "processes"},
         "messages": {"base"},
         "models": {"processes"},
@@ -75,7 +76,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "search": {"base", "messages", "queue", "store"},
         "views": {"base", "messages", "queue", "registry", "search", "stats", "store"},
         "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "views"},
-        "commands": {"base", "maintenance", "messages", "queue", "registry", "stats", "store", "views"},
+        "commands": {
+            "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
+        },
     },
     "judge": {
         "llm": set(),

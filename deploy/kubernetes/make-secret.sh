@@ -3,10 +3,11 @@
 #
 #     ./make-secret.sh JUDGE_KEY                  # one-gpu: PostgreSQL is one of its manifests
 #     ./make-secret.sh JUDGE_KEY STORE_URL        # your PostgreSQL: postgresql+asyncpg://USER:PASSWORD@HOST:5432/DATABASE
+#     ./make-secret.sh JUDGE_KEY STORE_URL KEY_ID SECRET    # bucket: adapters go through S3
 set -eu
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 JUDGE_KEY [STORE_URL]" >&2
+    echo "usage: $0 JUDGE_KEY [STORE_URL [KEY_ID SECRET]]" >&2
     exit 2
 fi
 
@@ -27,4 +28,6 @@ stringData:
   judge-key: "$1"
   agents-key: "hone_$(random)"
   metrics-key: "hone_$(random)"
+  bucket-key-id: "${3:-}"
+  bucket-secret: "${4:-}"
 SECRET

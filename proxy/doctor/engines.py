@@ -22,12 +22,13 @@ from typing import Final
 
 from proxy.engine.base import base_folder
 from proxy.engine.command import served_fingerprint
-from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
+from proxy.engine.replica import NO_FOLDER, Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
+from recorder.adapters.storage import storage_at
 from recorder.base.findings import Finding, FindingLevel
-from recorder.errors import NotFound, StoreError
+from recorder.errors import AdaptersUnavailable, NotFound, StoreError
 from recorder.processes import file_modes
 from recorder.registry.aliases import get_aliases, other_base
 from recorder.store.bootstrap import open_store
@@ -136,7 +137,9 @@ async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
         return Finding("adapters", FindingLevel.WRONG, f"{e}.")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return read_refusal(replica.url, status, reply, folder.parent, settings.trainer.rank)
+    return read_refusal(
+        replica.url, status, reply, folder.parent, settings.trainer.rank, is_shared=settings.adapters.url is not None
+    )
 
 
 def _write_impossible(folder: Path, settings: HoneSettings) -> None:
@@ -147,9 +150,11 @@ def _write_impossible(folder: Path, settings: HoneSettings) -> None:
         share_adapters(settings.data, settings.engine.adapter_group)
 
 
-def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -> Finding:
-    """The finding for an engine's answer to the impossible adapter. `rank`: of the trainer."""
-    if status == 405 or (status == 404 and "No adapter found" not in reply):
+def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int, *, is_shared: bool = False) -> Finding:
+    """The finding for an engine's answer to the impossible adapter. `rank`: of the trainer. `is_shared`: its host
+    fetches adapters from `adapters.url`.
+    """
+    if status == 405 or (status == 404 and NO_FOLDER not in reply):
         return _cannot(
             f"{url} loads no adapters while it runs.",
             "Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment (docs/your-vllm.md).",
@@ -157,6 +162,13 @@ def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -
     if "not enabled" in reply or "--enable-lora" in reply:
         flags = f"--enable-lora --max-loras 4 --max-cpu-loras 8 --max-lora-rank {max(rank, 32)}"
         return _cannot(f"{url} was started without LoRA.", f"Start it with {flags} (docs/your-vllm.md).")
+    if status == 404 and is_shared:
+        return Finding(
+            "adapters",
+            FindingLevel.NOTE,
+            f"{url} loads adapters while it runs, and does not see this machine's: its highest rank is not known.",
+            "Run `hone adapters sync` on its host. The learner lets it try an adapter when it starts.",
+        )
     if status == 404:
         return _cannot(
             f"{url} cannot see {adapters}.",
@@ -184,7 +196,19 @@ async def check_engines(urls: Sequence[str], key: str | None, settings: HoneSett
     if not settings.declared_aliases():
         return [Finding("engine", FindingLevel.SKIPPED, "without an alias, no engine is needed.")]
     findings = [finding for url in urls async for finding in check_engine(url, key, settings)]
-    return [*findings, *await _one_base(urls, key)]
+    return [*findings, *await _one_base(urls, key), *await _shared(settings)]
+
+
+async def _shared(settings: HoneSettings) -> list[Finding]:
+    """Whether the place of `adapters.url` answers, if it is set."""
+    storage = storage_at(settings.adapters.url)
+    if storage is None:
+        return []
+    try:
+        names = await asyncio.to_thread(storage.names)
+    except AdaptersUnavailable as e:
+        return [Finding("adapters.url", FindingLevel.WRONG, str(e), "Until then, no version can be shared.")]
+    return [Finding("adapters.url", FindingLevel.FINE, f"{storage.url} answers, and holds {len(names)} adapters.")]
 
 
 async def _one_base(urls: Sequence[str], key: str | None) -> list[Finding]:

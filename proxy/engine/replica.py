@@ -22,13 +22,14 @@ from typing import Any, Final
 import httpx
 
 from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
-from proxy.errors import AdapterError, ConfigError, EngineError, EngineUnreachable
+from proxy.errors import AdapterError, AdapterNotVisible, ConfigError, EngineError, EngineUnreachable
 from recorder.base.connection_failures import describe_failure
 
 # An engine on a busy CPU answers late, and the first load of an adapter compiles kernels.
 ANSWER_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 2.0
 _TOKEN_ID = "token_id:"  # noqa: S105 - vLLM's form of a token id in place of its text
+NO_FOLDER: Final = "No adapter found"  # in vLLM's answer to a load from a path that it does not see
 _BLANK: Final = "\u2581"
 
 
@@ -76,7 +77,8 @@ class Replica:
     async def load(self, name: str, path: str) -> None:
         """Load an adapter. It counts as loaded only if the engine then lists it with exactly this path.
 
-        Raises EngineUnreachable (retry), AdapterError (the engine refuses this adapter).
+        Raises EngineUnreachable (retry), AdapterNotVisible (it does not see the folder), AdapterError (the engine
+        refuses this adapter).
         """
         answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
         root = (await self.served()).adapters.get(name)
@@ -93,6 +95,12 @@ class Replica:
                 "no_runtime_lora",
                 f"the engine {self.url} cannot load adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (`hone engine --print` shows the whole command).",
+            )
+        if answer.status_code == httpx.codes.NOT_FOUND and NO_FOLDER in answer.text:
+            raise AdapterNotVisible(
+                "load_refused",
+                f"the engine {self.url} does not see {path}: its host needs the data folder under this path, or "
+                "`hone adapters sync` where adapters.url is set.",
             )
         raise AdapterError(
             "load_refused",

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from judge.settings import JudgeSettings
 from proxy.settings.mcp import McpServerSettings, check_names
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, ShadowSettings, base_name
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.settings import AdapterSettings, LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
 from trainer.track_settings import TrackSettings
@@ -41,6 +41,8 @@ class HoneSettings(BaseSettings):
     """The store, and when trajectories and groups end."""
     learn: LearnSettings = LearnSettings()
     """How much Hone learns on its own, and when."""
+    adapters: AdapterSettings = AdapterSettings()
+    """Where adapters are shared without a common folder."""
     judge: JudgeSettings = JudgeSettings()
     """How groups are judged and scored."""
     trainer: TrainerSettings = TrainerSettings()

@@ -40,6 +40,7 @@ from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
 from proxy.supervision.first_request import describe_ready, local_url
 from proxy.supervision.sockets import listen
+from proxy.versions.adapter_files import AdapterFiles
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
@@ -50,7 +51,7 @@ from recorder.queue.leases import PROXY, holder_name, keep_presence
 from recorder.registry.keys import has_keys
 from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store
-from recorder.store.data_folder import share_adapters
+from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project
 
 SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
@@ -223,6 +224,7 @@ async def run(
             learn=settings.learn,
             default_base=base_name(settings.engine),
             engine_key=key,
+            files=AdapterFiles(settings.adapters, settings.data.resolve() / ADAPTERS),
         )
         app = create_app(
             AppParts(

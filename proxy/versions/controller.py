@@ -19,9 +19,10 @@ from pathlib import Path
 from proxy.engine.base import base_folder
 from proxy.engine.command import dtype_of, engine_urls, served_fingerprint
 from proxy.engine.replica import Replica, differing_bases
-from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from proxy.errors import AdapterError, AdapterNotVisible, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import pins, verification
+from proxy.versions.adapter_files import AdapterFiles
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.guests import GuestVersions
 from proxy.versions.pauses import EnginePauser
@@ -70,6 +71,7 @@ class Controller:
         learn: LearnSettings,
         default_base: str | None,
         engine_key: str | None,
+        files: AdapterFiles | None = None,
     ) -> None:
         self.rounds = 0  # finished
         self._project = project
@@ -78,6 +80,7 @@ class Controller:
         self._proxy = proxy
         self._aliases = aliases
         self._default_base = default_base
+        self._files = files or AdapterFiles()
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(project, members, self.wake)
         versions.on_failure = self._fleet.suspect
@@ -88,7 +91,7 @@ class Controller:
         self._on_trial = TrialMonitor(self._deciding)
         self._pauser = EnginePauser(project, self._fleet, engine, self._again)
         self._lease: Lease | None = None
-        self._failing, self._broken = RateLimitedLog(log), RateLimitedLog(log)
+        self._failing, self._broken, self._unseen = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
         self._pinned: set[str] = set()
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
@@ -119,7 +122,7 @@ class Controller:
             _, slow = await asyncio.wait(tasks, timeout=STOP_S)
             for task in slow:
                 task.cancel()
-            await asyncio.gather(*tasks, self._deciding.stop(), return_exceptions=True)
+            await asyncio.gather(*tasks, self._deciding.stop(), self._files.stop(), return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
                 await leases.release_lease(self._project.store, self._lease)
@@ -210,7 +213,10 @@ class Controller:
         await self._deciding.promote_gated()
         if self._guests.has_room(self._kept()):
             await self._try_adapters()
-        for version in await get_versions(self._project, [VersionState.WRITTEN]):
+        written = await get_versions(self._project, [VersionState.WRITTEN])
+        for member in self._fleet.members if not written else ():
+            member.unseen = None
+        for version in written:
             if self._fleet.up() and self._guests.has_room(self._kept()):
                 await self._admit(version)
         await self._deciding.examine_loaded()
@@ -341,10 +347,14 @@ class Controller:
         assert trial.path is not None
         refusal = None
         try:
+            if not self._are_here(trial.path, trial.manifest_sha256):
+                return
             await self._verify(Path(trial.path), trial.manifest_sha256)
             for member in members:
                 await member.try_adapter(trial.engine_name, trial.path)
         except AdapterError as e:
+            if self._may_come(e):
+                return
             refusal = str(e)
         except EngineError as e:  # no answer, or it is still loaded: the next round tries again
             self._failing(logging.WARNING, "an engine could not try %s: %s", trial.engine_name, e)
@@ -356,12 +366,15 @@ class Controller:
     # --- a new version
 
     async def _admit(self, version: VersionView) -> None:
-        """written → loaded, or rejected. An engine that goes away meanwhile is not the version's fault."""
+        """written → loaded, or rejected. An engine that goes away meanwhile is not the version's fault, nor one whose
+        host has not fetched it yet.
+        """
         try:
-            await self._check_files(version)
+            if not await self._check_files(version):
+                return
             began = time.monotonic()
-            for member in self._fleet.up():
-                await member.load(version)
+            if not await self._load(version):
+                return
             loaded = time.monotonic()
             how, figures = await self._prove(version)
         except EngineUnreachable as e:
@@ -384,7 +397,44 @@ class Controller:
             await self._versions.refresh()
             await self._serve_kept_versions()
 
-    async def _check_files(self, version: VersionView) -> None:
+    async def _load(self, version: VersionView) -> bool:
+        """Load a version into every engine that is up. Return False to try again in the next round.
+
+        An engine whose host has not fetched the version holds it up for `adapters.wait_s`, or until one has it.
+        """
+        blind = []
+        for member in self._fleet.up():
+            try:
+                await member.load(version)
+                member.unseen = None
+            except AdapterNotVisible as e:
+                if not self._may_come(e):
+                    raise
+                member.unseen = str(e)
+                blind.append(member)
+        waited_s = self._versions.clock() - version.state_at
+        if not blind or (waited_s > self._files.wait_s and len(blind) < len(self._fleet.up())):
+            return True
+        await self._fleet.report()
+        return False
+
+    def _are_here(self, path: str, manifest_sha256: str | None) -> bool:
+        """Whether a folder is on this disk; else it is being fetched, and another round follows soon."""
+        if self._files.are_here(Path(path), manifest_sha256):
+            return True
+        self._again(RETRY_S)
+        return False
+
+    def _may_come(self, error: AdapterError) -> bool:
+        """Whether a refusal may end by itself, because an engine's host still fetches the folder: try again soon."""
+        if not (self._files.are_fetched and isinstance(error, AdapterNotVisible)):
+            return False
+        self._unseen(logging.WARNING, "%s", error)
+        self._again(RETRY_S)
+        return True
+
+    async def _check_files(self, version: VersionView) -> bool:
+        """Whether the files are here, and right; False: they are being fetched. Raises AdapterError."""
         if version.path is None:
             raise AdapterError("file_missing", f"{version.name} has no path")
         alias = self._deciding.alias_of(version)
@@ -392,7 +442,10 @@ class Controller:
             raise AdapterError(
                 "base_mismatch", f"{version.name} was trained on another base than that of {alias.name} now"
             )
+        if not self._are_here(version.path, version.manifest_sha256):
+            return False
         await self._verify(Path(version.path), version.manifest_sha256)
+        return True
 
     async def _verify(self, folder: Path, manifest_sha256: str | None) -> None:
         await asyncio.to_thread(
@@ -404,13 +457,15 @@ class Controller:
         )
 
     async def _prove(self, version: VersionView) -> tuple[verification.Verified, dict[str, float]]:
-        """Ask every replica for the probe's logprobs, one context at a time. Raises AdapterError for a wrong answer."""
+        """Ask every replica that holds it for the probe's logprobs, one context at a time. Raises AdapterError for a
+        wrong answer.
+        """
         assert version.path is not None
         expected = await asyncio.to_thread(verification.read_probe, Path(version.path))
         if expected is None or not verification.is_distinguishable(expected, dtype_of(self._engine)):
             return "identity", {}
         figures: dict[str, float] = {}
-        for member in self._fleet.up():
+        for member in (one for one in self._fleet.up() if one.holds(version)):
             answers = [
                 await member.replica.logprobs(version.engine_name, c.prompt_token_ids, c.token_ids)
                 for c in expected.contexts

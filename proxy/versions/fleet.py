@@ -45,6 +45,7 @@ class Member:
         self.fingerprint: str | None = None  # of what it serves, once that was checked; reset when it goes down
         self.unfit: str | None = None  # why it must not be used although it answers
         self.lacks: frozenset[str] = frozenset()  # versions that it refused to load
+        self.unseen: str | None = None  # that it does not see a new version, which its host may still fetch
         self.offered: frozenset[str] = frozenset()
         self.paused_for: int | None = None  # the epoch of the lease `gpu` that it is asleep for
         self.is_known_awake = False  # whether it was seen awake since it started, or since its last pause
@@ -66,6 +67,10 @@ class Member:
     def adapters(self) -> dict[str, str]:
         """Engine name → folder of its adapters, as last seen."""
         return dict(self.served.adapters) if self.served else {}
+
+    def holds(self, version: VersionView) -> bool:
+        """Whether it had a version loaded, from the version's folder, as last seen."""
+        return version.path is not None and self.adapters.get(version.engine_name) == version.path
 
     async def look(self) -> None:
         """Ask what it serves. It is down at once if it refuses connections, and after some patience if it is slow."""
@@ -187,7 +192,7 @@ class Member:
             return
         self._inherited = None
         base = next(iter(self.served.bases), None) if self.served else None
-        detail = self.pause_error or self.detail
+        detail = self.pause_error or self.detail or self.unseen
         content = (self.state, detail, self.offered, base, self.fingerprint)
         now = time.monotonic()
         if content == self._reported:
@@ -258,7 +263,7 @@ class Fleet:
         # A replica that came back during this round was not checked yet: it may serve another base than before.
         if member.served is None or member.unfit is not None or member.fingerprint is None or member.state == "asleep":
             return
-        missing = [v for v in keep if member.adapters.get(v.engine_name) != v.path]
+        missing = [v for v in keep if not member.holds(v)]
         refused: list[str] = []
         for version in missing:
             try:
@@ -268,8 +273,9 @@ class Fleet:
                 return
             except AdapterError as e:
                 refused.append(version.engine_name)
+                if member.detail != str(e):  # it is tried again in every round
+                    log.error("%s cannot be served: %s", version.name, e)
                 member.detail = str(e)
-                log.error("%s cannot be served: %s", version.name, e)
         member.lacks = frozenset(refused)
         if not refused:
             member.detail = None

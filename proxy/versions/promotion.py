@@ -105,7 +105,8 @@ class PromotionDecider:
         live = self.versions.snapshot.versions[alias.live_version_id or ""]
         settings = self.settings_of(alias)
         policy = await examination.service_policy(self.store, version, settings)
-        arms = BehaviourArms(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
+        engines = sorted(self.fleet.up(), key=lambda member: not member.holds(version))  # one that has it, if any
+        arms = BehaviourArms(self.store, self.recorder, engines[0].replica, alias, version, live, self.learn)
         began = time.monotonic()
         verdict = await examination.examine_version(arms, policy, settings.gate, self.guests.hold)
         return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
@@ -134,7 +135,7 @@ class PromotionDecider:
         """Unload and reject a version; `lessons` decides what happens to the trajectories that it was trained on."""
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self.fleet.members:
-            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
+            if member.holds(version):
                 with contextlib.suppress(EngineError):  # the drain retries
                     await member.unload(version.engine_name)
         await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)

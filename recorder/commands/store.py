@@ -19,7 +19,7 @@ from recorder.base.errors import FAILED
 from recorder.base.terminal import echo, format_time, progress_bar, show_table, write_json
 from recorder.base.urls import mask_store_url
 from recorder.commands.context import Context, run
-from recorder.errors import StoreError
+from recorder.errors import AdaptersUnavailable, StoreError
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -292,11 +292,17 @@ def check(context: Context) -> None:
     The check only reads, a page at a time, and may run while Hone does. The exit status is 1 if a rule is broken. Each
     violation says what is wrong, where, and what to do.
     """
+    from recorder.adapters.storage import storage_at
     from recorder.maintenance.integrity.invariants import check_store
 
-    data = context.settings().data
+    data, storage = context.settings().data, storage_at(context.settings().adapters.url)
+    try:
+        shared = storage.names() if storage is not None else set()
+    except AdaptersUnavailable as e:
+        echo(f"note: {e} So versions that are there alone are reported as missing.", err=True)
+        shared = set()
     report = (lambda _: None) if context.json else _print_result
-    done = run(context, lambda project: check_store(project.store, data, report))
+    done = run(context, lambda project: check_store(project.store, data, report, shared))
     if context.json:
         write_json([asdict(one) for one in done])
     broken = sum(len(one.violations) for one in done)

@@ -18,8 +18,11 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
-CLUSTERS = ("one-gpu", "several-engines", "several-nodes")
-BELOW = {"several-nodes": "several-engines"}  # whose files stand where a folder has none of the same name
+CLUSTERS = ("one-gpu", "several-engines", "several-nodes", "bucket")
+BELOW = {
+    "several-nodes": "several-engines",
+    "bucket": "several-engines",
+}  # whose files stand where a folder has none of the same name
 _OURS = re.compile(r"(?:registry\.example/)?hone(?:-learner(?:-cpu)?)?:")
 
 
@@ -79,7 +82,7 @@ class Container:
 
 
 def containers() -> Iterator[Container]:
-    """Every container of compose.yaml and of both clusters."""
+    """Every container of compose.yaml and of all clusters."""
     for name, service in services().items():
         yield Container(
             f"compose: {name}",

@@ -142,7 +142,7 @@ def vllms() -> Iterator[tuple[str, list[str], dict[str, str | None]]]:
 
 def test_vllm_is_started_as_hone_starts_it() -> None:
     found = list(vllms())
-    assert len(found) == 5
+    assert len(found) == 6
     for where, argv, env in found:
         flags = dict(flag.partition("=")[::2] for flag in argv if flag.startswith("--"))
         name = flags["--served-model-name"]
@@ -350,7 +350,7 @@ def test_whatever_selects_pods_selects_some() -> None:
                 assert len(fits) == 1, (cluster, one["kind"], one["metadata"]["name"], selector)
             if one["kind"] == "Service":
                 [pod] = [pods(cluster)[name] for name in pods(cluster) if name == one["metadata"]["name"]]
-                offered = {port["name"] for container in pod["containers"] for port in container["ports"]}
+                offered = {port["name"] for container in pod["containers"] for port in container.get("ports", [])}
                 assert {port["targetPort"] for port in one["spec"]["ports"]} <= offered
 
 
@@ -402,3 +402,55 @@ def test_a_stop_leaves_running_calls_their_time() -> None:
         asleep_s = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert pod["terminationGracePeriodSeconds"] >= asleep_s + set_to + ENDING_S
         assert pods(cluster)["engine"]["terminationGracePeriodSeconds"] >= pod["terminationGracePeriodSeconds"]
+
+
+# --- adapters through a bucket
+
+
+def test_where_adapters_go_through_a_bucket_no_volume_is_common() -> None:
+    url = tomllib.loads(of_kind("bucket", "ConfigMap")["hone"]["data"]["hone.toml"])["adapters"]["url"]
+    assert url.startswith("s3://")
+    claims = of_kind("bucket", "PersistentVolumeClaim")
+    assert claims["hone"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    mounting = {
+        name
+        for name, pod in pods("bucket").items()
+        for volume in pod["volumes"]
+        if volume.get("persistentVolumeClaim") == {"claimName": "hone"}
+    }
+    assert mounting == {"learner"}
+    using = {name: containers_with(pod, "AWS_ACCESS_KEY_ID") for name, pod in pods("bucket").items()}
+    assert {name: found for name, found in using.items() if found} == {
+        "engine": ["adapters"],
+        "proxy": ["proxy"],
+        "learner": ["learner"],
+    }
+
+
+def containers_with(pod: dict[str, Any], variable: str) -> list[str]:
+    """The names of a pod's containers that have a variable."""
+    return [one["name"] for one in pod["containers"] if variable in {found["name"] for found in one.get("env", [])}]
+
+
+def test_the_sidecar_fetches_into_what_the_engine_reads() -> None:
+    engine, sidecar = pods("bucket")["engine"]["containers"]
+    assert sidecar["args"] == ["adapters", "sync"]
+    [read], [written] = (
+        [mount for mount in one["volumeMounts"] if mount["name"] == "data"] for one in (engine, sidecar)
+    )
+    assert read["mountPath"] == written["mountPath"] == "/var/lib/hone"
+    assert read["readOnly"] is True
+    assert "readOnly" not in written
+    stages = [(DEPLOY / "docker" / name).read_text() for name in ("Dockerfile", "Dockerfile.learner")]
+    assert all(re.search(r"^ARG EXTRAS=.*\bs3\b", text, re.MULTILINE) for text in stages)
+
+
+def test_only_the_learner_needs_another_way_out_for_the_bucket() -> None:
+    ways = [
+        (policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"], way)
+        for name, policy in of_kind("bucket", "NetworkPolicy").items()
+        if name != "closed"
+        for way in policy["spec"].get("egress", [])
+    ]
+    https = {component for component, way in ways if way == {"ports": [{"protocol": "TCP", "port": 443}]}}
+    assert {"engine", "proxy", "learner"} <= https

@@ -17,6 +17,7 @@ STANDS_FOR: Final = {"ID": "order-4821", "GROUP": "orders", "RUN": "order-4821",
 # Commands that are only read by the command line, and why.
 ONLY_READ: Final = {
     "up": "runs an engine; tests/proxy/supervision/test_up.py and tests/e2e do",
+    "adapters sync": "goes on until it is stopped; tests/recorder/commands/test_adapters.py",
     "serve": "goes on until it is stopped; tests/proxy/supervision/test_serve.py",
     "engine": "runs vLLM; tests/e2e",
     "judge": "asks a judge model until it is stopped; tests/judge",

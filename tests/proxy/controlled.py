@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions.adapter_files import AdapterFiles
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
@@ -115,7 +116,12 @@ class World:
 
 @asynccontextmanager
 async def controlled(
-    store: Store, folder: Path, *engines: ScriptedEngine, policy: AliasSettings | None = None, **engine_fields: Any
+    store: Store,
+    folder: Path,
+    *engines: ScriptedEngine,
+    policy: AliasSettings | None = None,
+    files: AdapterFiles | None = None,
+    **engine_fields: Any,
 ) -> AsyncIterator[World]:
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
     versions = ServiceRouter(Project(store, "default"), PROXY)
@@ -130,6 +136,7 @@ async def controlled(
         learn=LearnSettings(),
         default_base=None,
         engine_key=engines[0].key,
+        files=files,
     )
     await recorder.start()
     async with controller.running():

@@ -66,6 +66,7 @@ class ScriptedEngine:
         self.max_lora_rank = 32
         self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
+        self.disk: Path | None = None  # its host's folder of adapters, seen under every path; None: this machine's
         self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
         self.chats_to_break = 0  # so many next ones are cut off
         self.asked_at_once = 0  # requests for prompts' logprobs, at most
@@ -148,12 +149,15 @@ class ScriptedEngine:
             return _error(400, f"The lora adapter '{name}' has already been loaded.")
         if not self.lora:
             return _error(500, "LoRA is not enabled. Use --enable-lora to enable LoRA.")
-        if not Path(path).is_dir():
+        if not self._seen(path).is_dir():
             return _error(404, f"Loading lora {name} failed: No adapter found for {path}")
-        if (rank := _rank(Path(path))) > self.max_lora_rank:
+        if (rank := _rank(self._seen(path))) > self.max_lora_rank:
             return _error(500, f"LoRA rank {rank} is greater than max_lora_rank {self.max_lora_rank}.")
         self.adapters[name] = path
         return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+    def _seen(self, path: str) -> Path:
+        return Path(path) if self.disk is None else self.disk / Path(path).name
 
     async def _unload(self, request: web.Request) -> web.Response:
         name = (await request.json())["lora_name"]
@@ -175,7 +179,7 @@ class ScriptedEngine:
             return _error(self.probe_status, "no")
         if body["model"] not in self.adapters:
             return _error(404, f"The model `{body['model']}` does not exist.")
-        probe = json.loads((Path(self.adapters[body["model"]]) / "probe.json").read_text())
+        probe = json.loads((self._seen(self.adapters[body["model"]]) / "probe.json").read_text())
         context = next(c for c in probe["contexts"] if c["prompt_token_ids"] == body["prompt"])
         values = context["parent" if self.stale else "new"]
         named = dict(zip(context["token_ids"], values, strict=True))

@@ -1,5 +1,5 @@
 """Files of a step: the adapter, the checkpoint and the probe, each written durably and completely or not at all.
 
-Others import `adapters`, `checkpoint`, `durable_folders` and `probe`. Refuses: numbering versions
-(`recorder.registry.versions`) and training.
+Others import `adapters`, `checkpoint` and `probe`. Refuses: numbering versions (`recorder.registry.versions`) and
+training.
 """

@@ -27,8 +27,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from recorder.processes import durable_folders
 from recorder.registry.engine_names import alias_slug, trial_prefix
-from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
 from trainer.lora.file_layout import PLAIN, ExpertLayout
 
@@ -107,10 +107,9 @@ def publish_adapter(
         return PublishedAdapter(durable_folders.finish_folder(folder, f"{prefix}{digest[:12]}"), digest)
 
 
-def remove_trials(adapters: Path, alias: str) -> None:
-    """Remove an alias's adapters that were only tried, left by a killed process. Only its trainer may call it."""
-    for folder in adapters.glob(f"{glob.escape(trial_prefix(alias))}*"):
-        durable_folders.remove_folder(folder)
+def list_trials(adapters: Path, alias: str) -> list[Path]:
+    """Return the folders of an alias's adapters that were only tried, left by a killed process."""
+    return sorted(adapters.glob(f"{glob.escape(trial_prefix(alias))}*"))
 
 
 def check_adapter(folder: Path, shapes: Shapes, rank: int, layout: ExpertLayout = PLAIN) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.artifacts import durable_folders
+from recorder.processes import durable_folders
 from trainer.errors import CheckpointInvalid
 from trainer.policy.optim import Optimizer
 

@@ -202,7 +202,9 @@ async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings)
         alias,
         settings,
         everything.data,
-        module.EngineFacts(choose_parsers(everything).names, engine.args, engine.share, engine.chat_template),
+        module.EngineFacts(
+            choose_parsers(everything).names, engine.args, engine.share, engine.chat_template, everything.adapters.url
+        ),
     )
     return opened
 

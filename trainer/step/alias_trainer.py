@@ -50,7 +50,7 @@ from trainer.step.runner import RunningStep, StepEndedEarly, StepRunner
 from trainer.step.state.base_match import check_base, require_same_base
 from trainer.step.state.claims import exclude_untrainable, give_back_claims, limit_follow_ups
 from trainer.step.state.engine_facts import NO_FACTS, EngineFacts
-from trainer.step.state.folders import TrainerFolders, remove_unfinished, remove_unneeded
+from trainer.step.state.folders import TrainerFolders, publish_missing, remove_unfinished, remove_unneeded
 from trainer.step.state.pass_budget import PassBudgetMemory
 from trainer.step.state.results import PhaseSeconds
 from trainer.step.state.step_core import StepCore
@@ -80,7 +80,8 @@ class AliasTrainer:
         self._alias = alias
         self._project = Project(store, alias.project_id)
         self._settings = settings
-        self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
+        # the engine finds a version by its path, from anywhere
+        self._folders = TrainerFolders.of(data.resolve(), engine.adapters_url)
         self._torch = TorchThread()
         self._launcher = Launcher(settings) if rank_count(settings) > 1 else None
         self._resources = AsyncExitStack()
@@ -165,6 +166,7 @@ class AliasTrainer:
         await steps.take_over(self._store, self._alias.id, lease=lease)
         remove_unfinished(self._folders, self._alias)
         await remove_unneeded(self._store, self._alias, self._folders, self._settings)
+        await publish_missing(self._store, self._alias, self._folders)
 
     async def _prepare_steps(self) -> None:
         core, settings = self._core, self._settings

@@ -295,7 +295,7 @@ class StepRunner:
             if attempt.version_id is not None and await steps.step_of_version(self.store, attempt.version_id):
                 return
         if attempt.written is not None:
-            attempt.written.remove()
+            await asyncio.to_thread(self.folders.remove_written, attempt.written)
         if not (attempt.at_parent and _may_be_the_groups_fault(error)):
             return
         for claim in attempt.claims:

@@ -6,7 +6,7 @@ both runs found are reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,21 +60,24 @@ class CheckResult:
 
 
 async def check_store(
-    store: Store, data: Path, heard: Callable[[CheckResult], None] = lambda _: None
+    store: Store,
+    data: Path,
+    heard: Callable[[CheckResult], None] = lambda _: None,
+    shared: Collection[str] = (),
 ) -> list[CheckResult]:
-    """Check every invariant; call `heard` with each result."""
+    """Check every invariant; call `heard` with each result. `shared`: names of the adapters at `adapters.url`."""
     done = []
     for check in CHECKS:
-        done.append(await _checked(check, store, data))
+        done.append(await _checked(check, lambda: CheckReader(store, data, shared)))
         heard(done[-1])
     return done
 
 
-async def _checked(check: Check, store: Store, data: Path) -> CheckResult:
-    look = CheckReader(store, data)
+async def _checked(check: Check, reader: Callable[[], CheckReader]) -> CheckResult:
+    look = reader()
     found = [violation async for violation in check(look)]
     if found:
-        again = {violation async for violation in check(CheckReader(store, data))}
+        again = {violation async for violation in check(reader())}
         found = [violation for violation in dict.fromkeys(found) if violation in again]
     return CheckResult(_name(check), _title(check), look.rows_seen, found)
 

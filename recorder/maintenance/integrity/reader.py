@@ -8,7 +8,7 @@ show different moments; for that reason `recorder.maintenance.integrity.invarian
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +37,9 @@ Check = Callable[["CheckReader"], Violations]
 class CheckReader:
     """Reads for one check."""
 
-    def __init__(self, store: Store, data: Path) -> None:
+    def __init__(self, store: Store, data: Path, shared: Collection[str] = ()) -> None:
         self.data = data
+        self.shared = shared  # names of the adapters at `adapters.url`
         self.rows_seen = 0
         self._store = store
 

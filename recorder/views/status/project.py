@@ -327,6 +327,8 @@ def list_alarms(status: Status) -> Iterator[str]:
     for engine in status.engines:
         if engine.state == "down":
             yield f"engine {engine.url} is down: {engine.detail}"
+        elif engine.state == "up" and engine.detail is not None:  # it lacks a version
+            yield f"engine {engine.url} is up: {engine.detail}"
     if status.hung_trainer is not None:
         yield (
             f"the trainer {status.hung_trainer} no longer renews its lease on the GPU: the engine stays asleep until "

@@ -13,6 +13,7 @@ from proxy.engine import replica
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
 from recorder.base.findings import Finding, FindingLevel
+from recorder.settings import AdapterSettings
 from tests.proxy.raw_engine import CHUNKED, Raw, RawEngine, framed, sized
 from tests.proxy.scripted_engine import ScriptedEngine
 
@@ -51,6 +52,18 @@ def low_rank(engine: ScriptedEngine) -> None:
 
 def blind(engine: ScriptedEngine) -> None:
     engine.refuse_load = (404, "Loading lora x failed: No adapter found for /x")
+
+
+async def test_an_engine_that_fetches_adapters_need_not_see_this_machines(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.disk = tmp_path / "host"
+    given = settings(tmp_path).model_copy(update={"adapters": AdapterSettings(url=str(tmp_path / "shared"))})
+    found = {one.check: one for one in await ask_all([engine.url], "engine-key", given)}
+    assert found["adapters"].verdict is FindingLevel.NOTE
+    assert "hone adapters sync" in found["adapters"].todo
+    assert found["adapters.url"].verdict is FindingLevel.FINE
+    assert "holds 0 adapters" in found["adapters.url"].found
 
 
 @pytest.mark.parametrize(

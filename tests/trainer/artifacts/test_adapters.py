@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from trainer.artifacts import adapters, durable_folders
+from recorder.processes import durable_folders
+from trainer.artifacts import adapters
 from trainer.artifacts.adapters import CONFIG, MANIFEST, PROBE, WEIGHTS, AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.errors import AdapterInvalid
 

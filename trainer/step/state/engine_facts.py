@@ -19,13 +19,15 @@ class EngineFacts:
 
     `parsers`: of tool calls and reasoning, to compare answers with their ids (`trainer.batch.recorded_text`).
     `args`: vLLM's arguments, which tell whether it quantises (`trainer.step.engine_gap`). `share`: `engine.share`.
-    `chat_template`: the file that replaces the base's own.
+    `chat_template`: the file that replaces the base's own. `adapters_url`: where its hosts fetch adapters from
+    (`adapters.url`); None: they read the data folder.
     """
 
     parsers: Parsers = NO_PARSERS
     args: Sequence[str] = ()
     share: str = "split"
     chat_template: Path | None = None
+    adapters_url: str | None = None
 
 
 NO_FACTS: Final = EngineFacts()

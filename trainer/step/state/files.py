@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import Tensor
 
-from trainer.artifacts import adapters, checkpoint, durable_folders
+from trainer.artifacts import adapters, checkpoint
 from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.errors import AdapterInvalid, UnsupportedModel, VersionNotWritten
 from trainer.lora.file_layout import ExpertLayout
@@ -80,8 +80,9 @@ class VersionFiles:
     def read_state(self, path: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
         """Return the weights of a version.
 
-        Raises `AdapterInvalid` if they are damaged, or of another shape or scale.
+        Raises `AdapterInvalid` if they are damaged, or of another shape or scale, and `AdaptersUnavailable`.
         """
+        self._folders.fetch_missing(path, manifest_sha256)
         state = adapters.read_adapter(path, manifest_sha256, self._layout)
         self._policy.require_shapes(state)
         self._require_scale(path)
@@ -100,7 +101,7 @@ class VersionFiles:
                     self._folders.checkpoints, published.engine_name, self._optimizer, average
                 )
         except BaseException:  # a version without its optimizer state is not published
-            durable_folders.remove_folder(published.path)
+            self._folders.remove_adapter(published.path)
             raise
         return WrittenStep(published, saved)
 
@@ -124,7 +125,9 @@ class VersionFiles:
         settings, policy = self._settings, self._policy
         lora = LoraShape(settings.rank, settings.alpha, policy.modules, self._layout)
         with disk_errors(self._folders, origin):
-            return adapters.publish_adapter(self._folders.adapters, origin, lora, state, self._shapes(), contexts)
+            made = adapters.publish_adapter(self._folders.adapters, origin, lora, state, self._shapes(), contexts)
+        self._folders.publish(made.path)
+        return made
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(parameter.shape) for name, parameter in self._policy.parameters.items()}

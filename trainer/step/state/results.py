@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import PublishedAdapter
 from trainer.batch.turn_mask import TurnMask
 from trainer.step.fits.report import FitResult
@@ -49,11 +48,6 @@ class WrittenStep:
 
     published: PublishedAdapter
     checkpoint: Path
-
-    def remove(self) -> None:
-        """Remove its files: the store does not know them."""
-        durable_folders.remove_folder(self.published.path)
-        durable_folders.remove_folder(self.checkpoint)
 
 
 @dataclass(slots=True)

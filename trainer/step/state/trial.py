@@ -11,9 +11,9 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from recorder.processes import durable_folders
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Project
-from trainer.artifacts import durable_folders
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.step import engine_trial
 from trainer.step.engine_trial import trial_running
@@ -41,9 +41,9 @@ class AdapterTrial:
         self._alias = alias
         self._origin = AdapterOrigin(alias.name, None, f"{alias.name}@0", alias.base_model, fingerprint)
         self._core = core
-        self._folder = folders.adapters
+        self._folders = folders
         self._torch = torch
-        self._had_folder = self._folder.exists()
+        self._had_folder = folders.adapters.exists()
         self._running = AsyncExitStack()
         self._has_waited = False  # for an answer, in vain
 
@@ -72,6 +72,6 @@ class AdapterTrial:
         return await self._torch.run(self._core.publish_trial, self._origin)
 
     async def _remove(self, path: Path) -> None:
-        await asyncio.to_thread(durable_folders.remove_folder, path)
+        await asyncio.to_thread(self._folders.remove_adapter, path)
         if not self._had_folder:
-            await asyncio.to_thread(durable_folders.remove_empty, self._folder)
+            await asyncio.to_thread(durable_folders.remove_empty, self._folders.adapters)

@@ -22,7 +22,7 @@ import torch
 from tinker.types import AdamParams
 from torch import Tensor
 
-from trainer.artifacts import adapters, durable_folders
+from trainer.artifacts import adapters
 from trainer.artifacts.adapters import AdapterOrigin, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TinkerUnsupported, UnsupportedModel
@@ -183,7 +183,7 @@ class TinkerCore:
                 with disk_errors(self._folders, origin):
                     saved = write_state_path(self._folders.checkpoints, published.engine_name, path)
             except BaseException:  # a version without its optimizer state is not published
-                durable_folders.remove_folder(published.path)
+                self._folders.remove_adapter(published.path)
                 raise
         written = WrittenStep(published, saved)
         self._written = written, path
@@ -228,6 +228,7 @@ class TinkerCore:
         self._is_untrained = True
 
     def _restore(self, path: Path, manifest_sha256: str | None) -> None:
+        self._folders.fetch_missing(path, manifest_sha256)
         self._parent = adapters.read_adapter(path, manifest_sha256)
         if (alpha := adapters.lora_alpha(path)) != self._settings.alpha:
             raise AdapterInvalid(
@@ -323,9 +324,11 @@ class TinkerCore:
         self, origin: AdapterOrigin, state: Mapping[str, Tensor], contexts: Mapping[str, object]
     ) -> PublishedAdapter:
         with disk_errors(self._folders, origin):
-            return adapters.publish_adapter(
+            made = adapters.publish_adapter(
                 self._folders.adapters, origin, self._plan.lora, state, self._plan.shapes, contexts
             )
+        self._folders.publish(made.path)
+        return made
 
     def _connected(self) -> Session:
         if self._session is None:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from trainer.artifacts import durable_folders
+from recorder.processes import durable_folders
 from trainer.errors import CheckpointInvalid
 
 FILE: Final = "tinker.json"

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from recorder.maintenance.integrity import versions as checks
+from recorder.maintenance.integrity.invariants import check_store
 from recorder.queue.training import adapter_trials
 from recorder.store.database import Project
 from recorder.store.schema import aliases, versions
@@ -24,6 +25,13 @@ async def folder(sound: Sound) -> Path:
 async def test_a_folder_that_is_gone(sound: Sound) -> None:
     shutil.rmtree(await folder(sound))
     await sound.finds(checks.adapters_of_versions_that_may_serve_are_there, f"version {sound.live}")
+
+
+async def test_a_folder_that_is_at_the_url_need_not_be_here(sound: Sound) -> None:
+    gone = await folder(sound)
+    shutil.rmtree(gone)
+    found = await check_store(sound.store, sound.data, shared={gone.name})
+    assert [one.name for one in found if one.violations] == []
 
 
 async def test_a_folder_that_was_replaced(sound: Sound) -> None:
