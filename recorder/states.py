@@ -206,9 +206,7 @@ STEP: Mapping[StepState, frozenset[StepState]] = {
 }
 
 NOTIFICATION: Mapping[NotificationState, frozenset[NotificationState]] = {
-    NotificationState.WAITING: frozenset(
-        {NotificationState.SENT, NotificationState.FAILED, NotificationState.COUNTED}
-    ),
+    NotificationState.WAITING: frozenset({NotificationState.SENT, NotificationState.FAILED, NotificationState.COUNTED}),
 }
 
 TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}

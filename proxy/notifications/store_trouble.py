@@ -73,7 +73,7 @@ class _Episode:
 
 @dataclass(slots=True)
 class StoreTroubleReporter:
-    """Runs inside a proxy: `async with reporter.running(): …`. `where`: this proxy's address. `folder`: its workers'."""
+    """Runs inside a proxy: `async with reporter.running(): …`. `where`: this proxy. `folder`: its workers'."""
 
     project: Project
     target: Target

@@ -142,6 +142,9 @@ def _is_plain_address(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    return bool(parts.hostname) and parts.scheme in ("http", "https") and not (parts.query or parts.fragment) and (
-        "@" not in parts.netloc
+    return (
+        bool(parts.hostname)
+        and parts.scheme in ("http", "https")
+        and not (parts.query or parts.fragment)
+        and ("@" not in parts.netloc)
     )

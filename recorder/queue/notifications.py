@@ -146,7 +146,7 @@ async def write_notices(project: Project, lease: Lease, notices: Iterable[Notice
 
 
 async def add_sent(project: Project, one: Notification) -> None:
-    """Add a notification that was sent, or could not be, without a row before: a test, or one about the store itself."""
+    """Add a notification that has ended, and had no row: a test, or one about the store itself."""
     row = {name: getattr(one, name) for name in Notification.__slots__}
     async with project.store.write() as conn:
         values = {**row, "project_id": project.id, "event": one.id, "figures": dict(one.figures)}
@@ -212,9 +212,7 @@ def _next(of_kind: Sequence[Notification], at: float) -> Notification | None:
     return again if (again.try_after or 0.0) <= at else None
 
 
-async def _claim(
-    conn: AsyncConnection, one: Notification, counted: Sequence[Notification], at: float
-) -> Notification:
+async def _claim(conn: AsyncConnection, one: Notification, counted: Sequence[Notification], at: float) -> Notification:
     others = [other.id for other in counted if other.id != one.id]
     if others:
         merge = guarded_update(notifications, NotificationState.COUNTED, counted_in=one.id)

@@ -103,17 +103,19 @@ async def _read_rows(conn: AsyncConnection, project_id: str, after: int, since: 
 
 async def _read_names(conn: AsyncConnection, rows: Iterable[Any]) -> dict[str, str]:
     """Return the names of the objects of rows, by id."""
-    ids = {kind: {row.object_id for row in rows if row.object_kind == kind} for kind in ("version", "campaign", "alias")}
+    ids = {
+        kind: {row.object_id for row in rows if row.object_kind == kind} for kind in ("version", "campaign", "alias")
+    }
     names: dict[str, str] = {}
     if ids["version"]:
         of_alias = versions.join(aliases, aliases.c.id == versions.c.alias_id)
         query = select(versions.c.id, aliases.c.name, versions.c.number).select_from(of_alias)
-        for row in await conn.execute(query.where(versions.c.id.in_(ids["version"]))):
-            names[row.id] = f"{row.name}@{row.number}"
+        found = await conn.execute(query.where(versions.c.id.in_(ids["version"])))
+        names |= {id_: f"{alias}@{number}" for id_, alias, number in found}
     for table, kind in ((campaigns, "campaign"), (aliases, "alias")):
         if ids[kind]:
-            for row in await conn.execute(select(table.c.id, table.c.name).where(table.c.id.in_(ids[kind]))):
-                names[row.id] = row.name
+            named = await conn.execute(select(table.c.id, table.c.name).where(table.c.id.in_(ids[kind])))
+            names |= {id_: name for id_, name in named}
     return names
 
 
@@ -195,5 +197,3 @@ def numbers_of(figures: object) -> dict[str, float]:
         if isinstance(value, int | float) and math.isfinite(value) and str(name).isascii() and len(str(name)) <= 64
     }
     return dict(list(numbers.items())[:_MOST_FIGURES])
-
-

@@ -375,7 +375,9 @@ def find_alarms(status: Status) -> Iterator[StatusAlarm]:
         brief = f"the two judges of recipe {judges.recipe!r} need attention"
         yield from (StatusAlarm("judges", f"{judges.alias} {judges.recipe}", text, brief) for text in judges.alarms)
     for watched in status.health:
-        yield from (StatusAlarm("health_rule", watched.alias, text, text, is_event=True) for text in watched.sentences())
+        yield from (
+            StatusAlarm("health_rule", watched.alias, text, text, is_event=True) for text in watched.sentences()
+        )
     for stage in status.stages:
         if stage.code == StageCode.LOGPROB_GAP:
             text = f"{stage.code}: {stage.text}"
