@@ -115,7 +115,7 @@ async def _read_names(conn: AsyncConnection, rows: Iterable[Any]) -> dict[str, s
     for table, kind in ((campaigns, "campaign"), (aliases, "alias")):
         if ids[kind]:
             named = await conn.execute(select(table.c.id, table.c.name).where(table.c.id.in_(ids[kind])))
-            names |= {id_: name for id_, name in named}
+            names.update((row.id, row.name) for row in named)
     return names
 
 
