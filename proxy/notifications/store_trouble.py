@@ -196,7 +196,7 @@ def may_send(folder: Path | None, interval_s: float) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         last = os.pread(handle, 64, 0).decode("ascii", "replace")
         at = time.time()
-        if last and last.replace(".", "", 1).isdigit() and 0 <= at - float(last) < interval_s:
+        if last and last.replace(".", "", 1).isdigit() and abs(at - float(last)) < interval_s:
             return False
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{at:.3f}".encode(), 0)

@@ -13,23 +13,19 @@ from recorder.views.status.stages import Stage, StageState, StageStatus
 
 SECRET_TEXT = "the function said: 5 Elm Street"
 
+LISTS = (
+    "engines", "proxies", "workers", "aliases", "taken_back", "stages", "rewards", "steps", "campaigns", "gate",
+    "missing_parts", "judges", "health", "unscored", "shadow_answers", "never_trained", "attribution_missing",
+    "ids_disagree",
+)  # fmt: skip
+MAPPINGS = (
+    "groups", "shadow_groups", "other_groups", "groups_due_in_s", "excluded", "excluded_groups", "spent_by_purpose",
+)  # fmt: skip
+
 
 def a_status(**values: Any) -> Status:
     """A status of nothing, with some values."""
-    given: dict[str, Any] = dict.fromkeys(
-        (
-            "engines", "proxies", "workers", "aliases", "taken_back", "stages", "rewards", "steps", "campaigns", "gate",
-            "missing_parts", "judges", "health", "unscored", "shadow_answers", "never_trained", "attribution_missing",
-            "ids_disagree",
-        ),
-        [],
-    ) | dict.fromkeys(
-        (
-            "groups", "shadow_groups", "other_groups", "groups_due_in_s", "excluded", "excluded_groups",
-            "spent_by_purpose",
-        ),
-        {},
-    )  # fmt: skip
+    given: dict[str, Any] = {name: [] for name in LISTS} | {name: {} for name in MAPPINGS}
     counts = {"at": 100.0, "calls_per_s": 0.0, "open_trajectories": 0, "trained": 0, "steps_last_hour": 0}
     return Status(**{**given, **counts, "waiting": "", "spent_today": None, **values})
 
