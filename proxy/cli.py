@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("proxy.commands.doctor:doctor", "Check everything that Hone needs, and show what to do."),
     "logs": ("proxy.commands.logs:logs", "Show where the log of each program is."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
+    "notify": ("proxy.commands.notify:notify", "List notifications, and send a test."),
     "trajectories": ("recorder.commands.lists:trajectories", "List recorded trajectories."),
     "groups": ("recorder.commands.lists:groups", "List groups of trajectories."),
     "show": ("recorder.commands.trajectories:show", "Show one trajectory, call or group."),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from sqlalchemy import update
 
@@ -35,10 +33,10 @@ def notice(event: str, kind: NoticeKind = NoticeKind.ALARM, at: float = 5.0) -> 
 
 
 @pytest.fixture
-async def project(store: Store) -> AsyncIterator[Project]:
+async def project(store: Store) -> Project:
     made = Project(store, PROJECT)
     await notifications.load_cursor(made)
-    yield made
+    return made
 
 
 async def hold(project: Project, owner: str = "a") -> Lease:
