@@ -37,6 +37,7 @@ ONLY_READ: Final = {
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",
     "notify test": "sends a message; tests/proxy/notifications",
+    "top": "goes on until it is stopped; tests/proxy/commands/test_watching.py",
     "delete": "asks before it deletes; tests/recorder/commands",
     "plan": "computes for seconds; tests/trainer/memory",
     "init": "writes a hone.toml from what it finds on the machine; tests/proxy/commands",
