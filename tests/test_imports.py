@@ -37,6 +37,7 @@ SETTINGS = {
     "trainer.settings",
     "trainer.track_settings",
     "proxy.settings.mcp",
+    "proxy.settings.notify",
     "proxy.settings.sections",
     "proxy.settings.hone",
 }

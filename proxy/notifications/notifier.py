@@ -30,12 +30,13 @@ from recorder.store import sql
 from recorder.store.changes import Topic
 from recorder.store.database import Project
 from recorder.views.notices.conditions import begun_notices, list_conditions
-from recorder.views.notices.decisions import read_decisions
+from recorder.views.notices.ledger_events import read_decisions
 from recorder.views.status.project import Status
 
 log = logging.getLogger(__name__)
 
 LEASE_S: Final = 60.0  # longer than a POST, before which it is renewed
+RENEW_EVERY_S: Final = 15.0
 STOP_S: Final = 5.0  # for a POST that runs at the end
 
 
@@ -73,7 +74,7 @@ class Notifier:
         self._pace = pace or Pace()
         self._lease: Lease | None = None
         self._written: set[str] = set()  # events that this process has written
-        self._conditions_at = self._removal_at = 0.0  # by the monotonic clock: when they are due
+        self._conditions_at = self._removal_at = self._renewal_at = 0.0  # by the monotonic clock: when they are due
         self._failing, self._broken, self._refused = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
         self._stopping = False
 
@@ -120,7 +121,8 @@ class Notifier:
 
     async def _hold_lease(self) -> bool:
         if self._lease is not None:
-            self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
+            if time.monotonic() >= self._renewal_at:
+                await self._renew(self._lease)
             return True
         self._lease = await leases.acquire_lease(self._project, NOTIFIER, self._owner, LEASE_S)
         if self._lease is None:
@@ -129,6 +131,10 @@ class Notifier:
         # an alarm of the first seconds is often of a program that still starts
         self._conditions_at = time.monotonic() + self._pace.conditions_s
         return True
+
+    async def _renew(self, lease: Lease) -> None:
+        self._lease = await leases.renew_lease(self._project.store, lease, LEASE_S)
+        self._renewal_at = time.monotonic() + RENEW_EVERY_S
 
     async def _read_events(self) -> None:
         assert self._lease is not None
@@ -150,7 +156,7 @@ class Notifier:
         assert self._lease is not None
         if await notifications.has_waiting(self._project):
             for one in await notifications.claim_due(self._project, self._lease, self._pace.interval_s):
-                self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
+                await self._renew(self._lease)
                 await self._send(one)
         if time.monotonic() >= self._removal_at:
             self._removal_at = time.monotonic() + self._pace.removal_s

@@ -15,8 +15,9 @@ from recorder.registry.versions import allocate_version, mark_version, pass_gate
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow, write_rows
-from recorder.views.notices import decisions
-from recorder.views.notices.decisions import SETTLE_S, LedgerEvent, code_of, notice_of, numbers_of, settle
+from recorder.views.notices import ledger_events
+from recorder.views.notices.decisions import LedgerEvent, code_of, notice_of, numbers_of
+from recorder.views.notices.ledger_events import SETTLE_S, settle
 from tests.recorder.rows import PROJECT, Rows
 
 SECRET_TEXT = "what a user wrote: my address is 5 Elm Street"
@@ -43,7 +44,7 @@ async def test_decisions_about_versions_are_told_without_free_text(project: Proj
     await alias_moves.set_live(store, alias.id, first, why="promote", who="key_1", reason=SECRET_TEXT, figures=figures)
     await reject_version(store, second, f"broken: {SECRET_TEXT}", lessons="again", who="controller")
     await alias_moves.rollback(store, alias.id, reason=SECRET_TEXT)
-    notices, after = await decisions.read_decisions(project, cursor, {"helpdesk"})
+    notices, after = await ledger_events.read_decisions(project, cursor, {"helpdesk"})
     assert [(one.kind, one.what, one.link) for one in notices] == [
         (
             NoticeKind.REVIEW_WAITING,
@@ -61,7 +62,7 @@ async def test_decisions_about_versions_are_told_without_free_text(project: Proj
     assert notices[1].figures == {"win_rate": 0.61}
     assert "Elm" not in repr(notices)
     # the same rows are the same events, until they settle
-    assert [one.event for one in (await decisions.read_decisions(project, after, set()))[0]] == [
+    assert [one.event for one in (await ledger_events.read_decisions(project, after, set()))[0]] == [
         one.event for one in notices[1:]
     ]
 
@@ -72,7 +73,7 @@ async def test_health_rules_are_told_when_they_signal_and_not_when_they_end(proj
     signal = RuleSignal("entropy", "note", SECRET_TEXT, {"entropy": 0.01})
     await write_health(project.store, alias, LearningHealth(alias.name, 3, [signal]))
     await write_health(project.store, alias, LearningHealth(alias.name, 4, []))
-    notices, _ = await decisions.read_decisions(project, cursor, set())
+    notices, _ = await ledger_events.read_decisions(project, cursor, set())
     assert [(one.kind, one.what) for one in notices] == [
         (NoticeKind.ALARM, "entropy: a health rule signals in learning of helpdesk, at step 3.")
     ]
@@ -103,10 +104,10 @@ async def test_more_rows_than_one_look_reads(project: Project, rows: Rows, monke
     for step in range(5):
         signal = RuleSignal("entropy", "note", "", {})
         await write_health(project.store, alias, LearningHealth(alias.name, step, [signal]))
-    monkeypatch.setattr(decisions, "_MOST_ROWS", 2)
+    monkeypatch.setattr(ledger_events, "_MOST_ROWS", 2)
     events = []
     for _ in range(4):
-        notices, cursor = await decisions.read_decisions(project, cursor, set())
+        notices, cursor = await ledger_events.read_decisions(project, cursor, set())
         events += [one.event for one in notices]
     assert len(set(events)) == 5
 
@@ -120,7 +121,7 @@ async def test_other_rows_and_the_past_are_not_told(project: Project, rows: Rows
         await write_rows(
             conn, [LedgerRow(PROJECT, "trajectory", "traj_1", "gate"), LedgerRow(PROJECT, "alias", "x", "y")]
         )
-    assert (await decisions.read_decisions(project, cursor, set()))[0] == []
+    assert (await ledger_events.read_decisions(project, cursor, set()))[0] == []
 
 
 def test_a_row_that_is_committed_late_is_still_read() -> None:
