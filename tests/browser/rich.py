@@ -111,7 +111,7 @@ class _Maker:
             ("ntf_3", "alarm", f"{health}, at step 3.", "/hone/training", "failed", 1, None, "a.example answered 404"),
         )
         for id_, kind, what, link, state, tries, counted_in, error in rows:
-            at, omitted = 1_790_000_000.0, int(id_ == "ntf_3")
+            at, omitted = 1_740_000_000.0, int(id_ == "ntf_3")
             times = (at if tries else None, None, at if state == "sent" else None)
             one = Notification(id_, kind, what, link, {}, at, state, omitted, counted_in, tries, *times, error)
             await add_sent(Project(self.store, PROJECT), one)

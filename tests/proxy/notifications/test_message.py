@@ -66,7 +66,7 @@ def test_a_body_is_bounded(what: str, figures: dict[str, float]) -> None:
     some = dict(list(figures.items())[:20])
     storable = what.encode("utf-8", "replace").decode()
     for form in ("hone", "slack"):
-        assert len(body_of(a_notification(what=storable, figures=some), "default", None, form)) <= MAX_BODY_BYTES  # type: ignore[arg-type]
+        assert len(body_of(a_notification(what=storable, figures=some), "default", None, form)) <= MAX_BODY_BYTES
 
 
 def documented_check() -> Any:

@@ -29,6 +29,7 @@ def project(store: Store) -> Project:
 
 
 async def loaded(store: Store, alias: AliasView) -> str:
+    assert alias.live_version_id is not None
     version = await allocate_version(store, alias.id, alias.live_version_id)
     for state in (VersionState.WRITTEN, VersionState.LOADED):
         await mark_version(store, version.id, state, path="/adapters/x", manifest_sha256="0" * 64)
