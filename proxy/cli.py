@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("judge.commands.score:score", "Judge one group and show how, or rescore all groups."),
     "calibrate": ("judge.commands.calibrate:calibrate", "Compare judges with people's labels."),
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
+    "top": ("proxy.commands.top:top", "Show live whether it learns, whether it is healthy, and what needs you."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),
     "canary": ("proxy.commands.versions:canary", "Give a version a share of new groups."),
@@ -49,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("proxy.commands.doctor:doctor", "Check everything that Hone needs, and show what to do."),
     "logs": ("proxy.commands.logs:logs", "Show where the log of each program is."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
+    "notify": ("proxy.commands.notify:notify", "List notifications, and send a test."),
     "trajectories": ("recorder.commands.lists:trajectories", "List recorded trajectories."),
     "groups": ("recorder.commands.lists:groups", "List groups of trajectories."),
     "show": ("recorder.commands.trajectories:show", "Show one trajectory, call or group."),
@@ -67,6 +69,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # Renamed flags, by command. The error for an old flag names the new one.
 RENAMED_FLAGS: dict[tuple[str, str], str] = {
     ("trajectories", "--said"): "--search",
+    ("status", "--watch"): "`hone top`",
     ("train", "--reward-recipe"): "--judge-recipe",
     ("eval", "--reward-recipe"): "--judge-recipe",
     ("scenarios from-traffic", "--runs"): "--trajectories",

@@ -87,6 +87,15 @@ class StepState(StrEnum):
     ABANDONED = "abandoned"
 
 
+class NotificationState(StrEnum):
+    """What became of a notification."""
+
+    WAITING = "waiting"  # for its first try, or for the next one
+    SENT = "sent"
+    FAILED = "failed"
+    COUNTED = "counted"  # sent as a number only, in another one of its kind
+
+
 class Purpose(StrEnum):
     """What a trajectory may be used for. Only `train` reaches the trainer."""
 
@@ -194,6 +203,10 @@ ATTEMPT: Mapping[AttemptState, frozenset[AttemptState]] = {
 
 STEP: Mapping[StepState, frozenset[StepState]] = {
     StepState.RUNNING: frozenset({StepState.DONE, StepState.ABANDONED}),
+}
+
+NOTIFICATION: Mapping[NotificationState, frozenset[NotificationState]] = {
+    NotificationState.WAITING: frozenset({NotificationState.SENT, NotificationState.FAILED, NotificationState.COUNTED}),
 }
 
 TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}

@@ -37,6 +37,7 @@ SETTINGS = {
     "trainer.settings",
     "trainer.track_settings",
     "proxy.settings.mcp",
+    "proxy.settings.notify",
     "proxy.settings.sections",
     "proxy.settings.hone",
 }
@@ -125,9 +126,10 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "engine": {"dialects", "http", "settings"},
         "gate": {"engine", "settings"},
         "versions": {"engine", "gate", "settings"},
+        "notifications": {"settings"},
         "attribution": {"admission", "dialects", "versions"},
-        "api": {"admission", "http", "versions"},
-        "dashboard": {"admission", "api", "engine", "http"},
+        "api": {"admission", "http", "notifications", "versions"},
+        "dashboard": {"admission", "api", "engine", "http", "notifications"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},
@@ -135,10 +137,10 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "doctor": {"engine", "mcp_gateway", "settings"},
         "worker_ipc": {"admission", "http", "mcp_gateway"},
         "supervision": {
-            "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses_api",
-            "serving", "settings", "shadow", "versions", "worker_ipc",
+            "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway",
+            "notifications", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
         },
-        "commands": {"api", "doctor", "engine", "settings", "supervision"},
+        "commands": {"api", "doctor", "engine", "notifications", "settings", "supervision"},
     },
 }  # fmt: skip
 

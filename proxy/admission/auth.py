@@ -49,6 +49,8 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/tools", Scope.READ),
     ("/hone/v1/settings", Scope.READ),
     ("/hone/v1/keys", Scope.ADMIN),
+    ("/hone/v1/notifications/test", Scope.ADMIN),
+    ("/hone/v1/notifications", Scope.READ),
     ("/v1/", Scope.INFER),
     ("/tokenize", Scope.INFER),
     ("/detokenize", Scope.INFER),

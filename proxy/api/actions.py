@@ -13,6 +13,7 @@ from typing import Any
 from proxy.admission.address import NamedTrajectory
 from proxy.admission.auth import Caller
 from proxy.errors import BadRequest, Forbidden
+from proxy.notifications.target import Target
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.errors import NotFound
@@ -29,11 +30,12 @@ from recorder.views.trajectories.transcripts import find_owners, find_trajectory
 
 @dataclass(frozen=True, slots=True)
 class HoneActions:
-    """What the actions need: the project, its recorder and its versions in service."""
+    """What the actions need: the project, its recorder, its versions in service, and who receives notifications."""
 
     project: Project
     recorder: Recorder
     versions: ServiceRouter
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `status`).
+(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `status`, `notifications`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, status, trajectories, versions
+from proxy.api import groups, lists, notifications, status, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -46,6 +46,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     status.show_tools,
     status.show_settings,
     status.show_keys,
+    notifications.show_notifications,
+    notifications.send_test,
 ]
 # Client generators and `scripts.pages.api` read it: a handler's docstring describes its route.
 OPENAPI: Final = OpenAPIConfig(

@@ -6,11 +6,9 @@ with and without a running proxy, because it reads the store.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -42,28 +40,7 @@ if TYPE_CHECKING:
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
-_WATCHED: Final = frozenset(
-    {
-        "alarm",
-        "engine",
-        "pauses",
-        "proxy",
-        "alias",
-        "traffic",
-        "groups",
-        "waiting",
-        "recording",
-        "judging",
-        "learning",
-        "trained",
-        "last step",
-        "campaign",
-        "gate",
-    }
-)
-
 Row = tuple[str, tuple[str, ...]]  # what, and its cells
-Reading = Callable[["Project"], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @click.command()
@@ -106,12 +83,11 @@ def _settings(loaded: LoadedSettings, prefix: str | None) -> dict[str, dict[str,
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Keep running, and show the status again at every change, until Ctrl-C.")
 @click.pass_obj
-def status(context: Context, watch: bool) -> None:
+def status(context: Context) -> None:
     """Show what runs on this data folder, which versions are in service, how learning goes, and what is wrong.
 
-    --watch shows the most important of it, live; with --json, as a line of JSON at each change.
+    `hone top` shows the most important of it, live.
     """
     settings = context.settings()
 
@@ -122,26 +98,11 @@ def status(context: Context, watch: bool) -> None:
         loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
         return await _read(project, settings.data, loop)
 
-    if watch:
-        _watch(context, read)
-        return
     view = run(context, read)
     if context.json:
         write_json(view)
         return
     show(_table((*_running(view), *_learning(view), *_wrong(view))), folded=True)
-
-
-def _watch(context: Context, read: Reading) -> None:
-    """Show the status until Ctrl-C, which is the normal end."""
-
-    def live(view: dict[str, Any]) -> Table:
-        return _table([row for row in (*_wrong(view), *_running(view), *_learning(view)) if row[0] in _WATCHED])
-
-    from proxy.commands.status_view import open_live_view, watch_view
-
-    with contextlib.suppress(KeyboardInterrupt), open_live_view(None if context.json else live) as show:
-        run(context, lambda project: watch_view(project.store, partial(read, project), show))
 
 
 def _table(rows: Iterable[Row]) -> Table:

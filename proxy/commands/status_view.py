@@ -1,7 +1,7 @@
-"""The data of `hone status`, and a live view of it.
+"""The data of `hone status`, and live views of the store.
 
 Owns: adding run.json to the status of the store, and when a live view is drawn (at most twice a second). Refuses: the
-status of the store (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
+status of the store (`recorder.views.status.project`), and how it looks (`proxy.commands.status`, `proxy.commands.top`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Json = dict[str, Any]
-_KILLED: Final = "`hone up` was killed: run.json exists, but its process does not. Start it again."
+KILLED: Final = "`hone up` was killed: run.json exists, but its process does not. Start it again."
 
 
 async def status_json(project: Project, data: Path, settings: LoopSettings) -> Json:
@@ -32,7 +32,7 @@ async def status_json(project: Project, data: Path, settings: LoopSettings) -> J
     view = asdict(await load_status(project, settings))
     killed = find_stale_run(data)
     here = {"data": str(data), "run": read_run_file(data), "killed": killed}
-    return here | view | {"alarms": [*([_KILLED] if killed else []), *view["alarms"]]}
+    return here | view | {"alarms": [*([KILLED] if killed else []), *view["alarms"]]}
 
 
 REST_S: Final = 0.5  # between two reads, however much changes

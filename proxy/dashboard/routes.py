@@ -54,6 +54,7 @@ HANDLERS = [
     settings.settings_page,
     settings.make_key,
     settings.revoke_key,
+    settings.send_test,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,

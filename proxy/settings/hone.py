@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from judge.settings import JudgeSettings
 from proxy.settings.mcp import McpServerSettings, check_names
+from proxy.settings.notify import NotifySettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, ShadowSettings, base_name
 from recorder.settings import AdapterSettings, LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
@@ -51,6 +52,8 @@ class HoneSettings(BaseSettings):
     """Training over scenarios that Hone runs itself (`hone train`)."""
     track: TrackSettings = TrackSettings()
     """Experiment trackers that receive training figures."""
+    notify: NotifySettings = NotifySettings()
+    """Where Hone reports what an operator should know."""
     aliases: dict[str, AliasSettings] = {}
     """The model names that agents ask for. Default: one, named as the engine names the base."""
 

@@ -45,6 +45,7 @@ from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.http.connections import ConnectionLimits, ConnectionTable
 from proxy.http.shutdown import Shutdown
 from proxy.metrics import Metrics, merge_metrics
+from proxy.notifications.target import Target
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
@@ -104,6 +105,7 @@ class AppParts:
     has_aliases: bool = False  # declared in settings: the app is not ready without an engine
     share: Share = "split"  # how engine and trainer use one GPU
     max_pause_share: float | None = None  # of an hour, for learning; None: the engine is not paused
+    notified: Target | None = None  # who receives notifications
 
 
 class HoneApp(AdmissionMiddleware):
@@ -134,7 +136,7 @@ class HoneApp(AdmissionMiddleware):
             overrides=deps.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
-        hone = HoneActions(deps.project, deps.recorder, deps.versions)
+        hone = HoneActions(deps.project, deps.recorder, deps.versions, deps.notified)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()

@@ -15,7 +15,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,9 @@ from proxy.engine.command import engine_key, url_host
 from proxy.engine.parsers import engine_parsers
 from proxy.http.asgi import App
 from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
+from proxy.notifications.notifier import Notifier
+from proxy.notifications.store_trouble import StoreTroubleReporter, TroubleWatch
+from proxy.notifications.target import Target, find_target
 from proxy.settings.display import describe_leaves, display_value
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings, base_name, pause_limit
@@ -48,11 +51,14 @@ from proxy.worker_ipc.worker_socket import WorkerSocket
 from recorder.capture.recorder import Recorder
 from recorder.maintenance.sweep import Sweeper
 from recorder.queue.leases import PROXY, holder_name, keep_presence
+from recorder.queue.notifications import NoticeKind
 from recorder.registry.keys import has_keys
 from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project
+from recorder.views.status.project import load_status
+from recorder.views.status.stages import LoopSettings
 
 SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
 
@@ -190,6 +196,29 @@ def proxy_url(proxy: ProxySettings, host: str, port: int) -> str:
     return proxy.url or f"http://{url_host(host)}:{port}"
 
 
+def _notifying(
+    target: Target | None,
+    settings: HoneSettings,
+    recorder: Recorder,
+    project: Project,
+    pages: Project,
+    owner: str,
+    worker: WorkerIdentity | None,
+) -> Sequence[Callable[[], AbstractAsyncContextManager[None]]]:
+    """The programs that send notifications. `pages`: the project by the connections of the pages."""
+    if target is None:
+        return []
+    loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
+    by_hand = {name for name, alias in settings.declared_aliases().items() if alias.promote == "manual"}
+    parts = [Notifier(project, target, owner, partial(load_status, pages, loop), by_hand).running]
+    if NoticeKind.STORE_TROUBLE in target.kinds:
+        watch = TroubleWatch(recorder.trouble, lambda: recorder.stats().unrecorded_turns)
+        where = target.pages or f"The proxy on {socket.gethostname()}"
+        folder = worker.folder if worker is not None else None
+        parts.append(StoreTroubleReporter(project, target, where, watch, folder).running)
+    return parts
+
+
 async def run(
     settings: HoneSettings, worker: WorkerIdentity | None = None, *, origin: Mapping[str, str] | None = None
 ) -> None:
@@ -203,12 +232,14 @@ async def run(
     project = Project(store, settings.project)
     pages_store = store.limited(settings.proxy.pages_timeout_s)
     try:
+        url = proxy_url(settings.proxy, host, port)
+        target = find_target(settings.notify, url if settings.proxy.pages else None)
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
         versions = ServiceRouter(
             project,
             settings.proxy,
-            proxy_url=proxy_url(settings.proxy, host, port),
+            proxy_url=url,
             engine_key=key,
             proxy_id=owner,  # so that leases of a killed proxy are recognised as free
             declared=aliases,
@@ -238,6 +269,9 @@ async def run(
                     Sweeper(project, settings.recorder, owner).running,
                     Indexer(project, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias, no engine is needed
+                    *_notifying(
+                        target, settings, recorder, project, Project(pages_store, settings.project), owner, worker
+                    ),
                 ),
                 fallbacks=settings.fallbacks(),
                 overrides=settings.overrides(),
@@ -252,14 +286,15 @@ async def run(
                 peers=peers,
                 pages_store=pages_store,
                 shown_settings=settings_view(settings, origin or {}),
+                notified=target,
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
-        url, pages, with_key = local_url(host, port), settings.proxy.pages, await has_keys(project)
+        here, pages, with_key = local_url(host, port), settings.proxy.pages, await has_keys(project)
 
         def log_ready() -> None:
             if worker is None or worker.number == 1:
-                for line in describe_ready(url, settings.model_names()[0], pages=pages, with_key=with_key):
+                for line in describe_ready(here, settings.model_names()[0], pages=pages, with_key=with_key):
                     log.info("%s", line)
 
         second_listener: SecondListener | None = None

@@ -819,6 +819,42 @@ adapter_trials = Table(
     UniqueConstraint("alias_id"),
 )
 
+# What an operator is told (`recorder.queue.notifications`), newest last; bounded by age and number.
+notifications = Table(
+    "notifications",
+    metadata,
+    _id(),  # sent along, so that a receiver recognizes a repetition
+    _project(),
+    Column("kind", Text, nullable=False),
+    Column("event", Text, nullable=False),  # what it is about: each event is told once
+    Column("what", Text, nullable=False),  # one sentence, without recorded text
+    Column("link", Text, nullable=False),  # a path of the pages
+    Column("figures", JSON, nullable=False),
+    Column("at", Double, nullable=False),  # when it happened
+    Column("state", Text, nullable=False),
+    Column("omitted", Integer, nullable=False, default=0, server_default="0"),  # others of its kind that it counts
+    Column("counted_in", Text),  # the notification that counts it
+    Column("tries", Integer, nullable=False, default=0, server_default="0"),
+    Column("tried_at", Double),
+    Column("try_after", Double),
+    Column("sent_at", Double),
+    Column("error", Text),  # why the last try failed
+    UniqueConstraint("project_id", "event"),
+    Index("ix_notifications_newest", "project_id", "id"),
+    _some("ix_notifications_waiting", "state = 'waiting'", "project_id", "kind"),
+)
+
+# How far a project's events are read for notifications.
+notification_cursors = Table(
+    "notification_cursors",
+    metadata,
+    Column("project_id", Text, ForeignKey("projects.id"), primary_key=True),
+    Column("settled_id", Integer, nullable=False),  # rows of the ledger up to this id are read for good
+    Column("mark_id", Integer, nullable=False),  # the newest row at `marked_at`, which settles later
+    Column("marked_at", Double, nullable=False),
+    Column("present", JSON, nullable=False),  # the conditions (alarms, pauses) that held at the last look
+)
+
 changes = Table(
     "changes",
     metadata,

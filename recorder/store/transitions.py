@@ -27,6 +27,7 @@ MACHINES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "campaigns": states.CAMPAIGN,
     "attempts": states.ATTEMPT,
     "steps": states.STEP,
+    "notifications": states.NOTIFICATION,
 }
 
 

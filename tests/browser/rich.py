@@ -18,6 +18,7 @@ from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import GroupBinding, NewScenario
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart, NewScore
+from recorder.queue.notifications import Notification, add_sent
 from recorder.queue.training import steps
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import ensure_alias
@@ -96,9 +97,24 @@ class _Maker:
         (run, call), open_run = await self._run_with_everything(), await self._open()
         while await index_calls(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
             pass
+        await self._notified()
         [score] = await scores.list_scores(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
         return Rich(self.data, *known)
+
+    async def _notified(self) -> None:
+        """A notification that was sent, one that it counts, and one that the receiver refused."""
+        live, health = "helpdesk@2 is live: the gate decided.", "entropy: a health rule signals in learning of helpdesk"
+        rows = (
+            ("ntf_1", "version_live", live, "/hone/versions/helpdesk@2", "sent", 1, None, None),
+            ("ntf_2", "alarm", f"{health}, at step 2.", "/hone/training", "counted", 0, "ntf_3", None),
+            ("ntf_3", "alarm", f"{health}, at step 3.", "/hone/training", "failed", 1, None, "a.example answered 404"),
+        )
+        for id_, kind, what, link, state, tries, counted_in, error in rows:
+            at, omitted = 1_740_000_000.0, int(id_ == "ntf_3")
+            times = (at if tries else None, None, at if state == "sent" else None)
+            one = Notification(id_, kind, what, link, {}, at, state, omitted, counted_in, tries, *times, error)
+            await add_sent(Project(self.store, PROJECT), one)
 
     async def _engines(self) -> None:
         known: dict[str, Any] = {

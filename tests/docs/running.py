@@ -10,7 +10,7 @@ from typing import Final
 # Commands that are run in an empty folder with a store that holds a few runs.
 HARMLESS: Final = frozenset({
     "close", "config", "db check", "db upgrade", "export", "groups", "keys create", "keys list", "keys revoke",
-    "keys rotate", "ledger", "show", "status", "trajectories", "versions",
+    "keys rotate", "ledger", "notify list", "show", "status", "trajectories", "versions",
 })  # fmt: skip
 # What stands for something of the user's in a command, and what is there instead.
 STANDS_FOR: Final = {"ID": "order-4821", "GROUP": "orders", "RUN": "order-4821", "NAME": "agents", "KEY": "agents"}
@@ -37,6 +37,8 @@ ONLY_READ: Final = {
     "doctor": "asks judge and learner in processes of their own; tests/proxy/doctor",
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",
+    "notify test": "sends a message; tests/proxy/notifications",
+    "top": "goes on until it is stopped; tests/proxy/commands/test_watching.py",
     "delete": "asks before it deletes; tests/recorder/commands",
     "plan": "computes for seconds; tests/trainer/memory",
     "init": "writes a hone.toml from what it finds on the machine; tests/proxy/commands",

@@ -51,6 +51,7 @@ COMMANDS: Final[Sequence[str]] = (
     "ledger --counts",
     "review --json",
     "keys list",
+    "notify list",
     "config",
     "config judge.feedback",
     "db check",

@@ -1,4 +1,4 @@
-"""The page Settings: settings with their origin, and keys, which are created, shown once, and revoked.
+"""The page Settings: settings with their origin, keys, which are created, shown once, and revoked, and notifications.
 
 Owns: these pages and the fields of the form for a key. Refuses: keys (`recorder.registry.keys`), and changing settings,
 which are in hone.toml. A key's secret is in the answer to its form only, never in an address or a log.
@@ -24,12 +24,15 @@ from proxy.api.status import Setting
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.errors import BadRequest, UnknownObject
+from proxy.notifications.trial import send_trial
+from recorder.queue.notifications import list_notifications
 from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope
 
 PATH: Final = "/hone/settings"
 MAX_NAME_CHARS: Final = 100
 MAX_DAYS: Final = 3650.0
+NOTIFICATIONS: Final = 20  # the newest that the page lists
 # What each scope allows, as the form shows it.
 SCOPES: Final = (
     (Scope.INFER, "call models"),
@@ -91,6 +94,15 @@ async def revoke_key(context: ForPages, request: AnyRequest, key: FromPath[str])
     return forms.back_to(f"{PATH}#keys")
 
 
+@post("/settings/notify", include_in_schema=False)
+async def send_test(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Send a test to the address of `[notify]`; the list shows its outcome. Raises StateConflict."""
+    by = caller_id(caller_of(request))
+    await send_trial(context.hone.project, context.hone.target, by)
+    log.info("a test of notifications was sent from the page Settings by %s", by)
+    return forms.back_to(f"{PATH}#notifications")
+
+
 async def _ask_revoke(context: PageContext, request: AnyRequest, key: str) -> Response[str]:
     caller = caller_of(request)
     caller.require(Scope.ADMIN, "revoking a key")
@@ -113,6 +125,8 @@ async def _page(context: PageContext, request: AnyRequest, wrong: str | None = N
         now=time.time(),
         guarded=any(one.revoked_at is None for one in keys_now),
         scopes=SCOPES,
+        target=context.hone.target,
+        notifications=await list_notifications(context.project, NOTIFICATIONS),
         once=forms.form_nonce(),
         wrong=wrong,
     )

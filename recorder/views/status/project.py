@@ -319,47 +319,80 @@ def _never_trained(one: UntrainableClient) -> NeverTrainedClient:
     return NeverTrainedClient(**_fields(one), why=one.why(), advice=one.advice())
 
 
+@dataclass(frozen=True, slots=True)
+class StatusAlarm:
+    """What needs the operator's attention. `code` and `about` name it; `text` may quote an error, `brief` never does.
+
+    `is_event`: the ledger has a row of it.
+    """
+
+    code: str
+    about: str
+    text: str
+    brief: str
+    is_event: bool = False
+
+
 def list_alarms(status: Status) -> Iterator[str]:
     """Return what needs the operator's attention, as sentences."""
+    return (one.text for one in find_alarms(status))
+
+
+def find_alarms(status: Status) -> Iterator[StatusAlarm]:
+    """Return what needs the operator's attention."""
     for back in status.taken_back:
-        ago = format_duration(back.for_s)
-        yield f"{back.live} is live again since {ago}: {back.why}. `hone versions --moves` has the figures"
+        brief = f"{back.live} is live again"
+        text = f"{brief} since {format_duration(back.for_s)}: {back.why}. `hone versions --moves` has the figures"
+        yield StatusAlarm("rolled_back", back.live, text, brief, is_event=True)
     for engine in status.engines:
         if engine.state == "down":
-            yield f"engine {engine.url} is down: {engine.detail}"
-        elif engine.state == "up" and engine.detail is not None:  # it lacks a version
-            yield f"engine {engine.url} is up: {engine.detail}"
+            brief = f"engine {engine.url} is down"
+            yield StatusAlarm("engine_down", engine.url, f"{brief}: {engine.detail}", brief)
+        elif engine.state == "up" and engine.detail is not None:
+            brief = f"engine {engine.url} lacks a version"
+            yield StatusAlarm("version_lacking", engine.url, f"engine {engine.url} is up: {engine.detail}", brief)
     if status.hung_trainer is not None:
-        yield (
+        text = (
             f"the trainer {status.hung_trainer} no longer renews its lease on the GPU: the engine stays asleep until "
             "its memory is free. End that process"
         )
+        yield StatusAlarm("hung_trainer", status.hung_trainer, text, text)
     for disagreeing in status.ids_disagree:
-        yield disagreeing.sentence()
+        text = disagreeing.sentence()
+        yield StatusAlarm("ids_disagree", disagreeing.url or "", text, text)
     for worker in status.workers:
         if not worker.alive:
-            yield f"{worker.name} is dead; its lease expires in {format_duration(worker.lease_left_s)}"
+            brief = f"{worker.name} is dead"
+            text = f"{brief}; its lease expires in {format_duration(worker.lease_left_s)}"
+            yield StatusAlarm("dead_process", worker.name, text, brief)
     for one in status.unscored:
         if one.code in FOR_USERS:
             continue
         again = "" if one.next_in_s is None else f", tried again in {format_duration(one.next_in_s)}"
-        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.detail}"
+        brief = f"{_groups(one.groups)} could not be judged ({one.code}"
+        yield StatusAlarm("unscored", one.code, f"{brief}{again}): {one.detail}", f"{brief})")
     for part in status.missing_parts:
-        missing = f"{part.trajectories} of the newest {part.of} trajectories"
-        yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
+        missing = f"reward {part.part!r} is missing for {part.trajectories} of the newest {part.of} trajectories"
+        yield StatusAlarm("missing_part", part.part, f"{missing}: {part.detail}", missing)
     for judges in status.judges:
-        yield from judges.alarms
+        brief = f"the two judges of recipe {judges.recipe!r} need attention"
+        yield from (StatusAlarm("judges", f"{judges.alias} {judges.recipe}", text, brief) for text in judges.alarms)
     for watched in status.health:
-        yield from watched.sentences()
+        yield from (
+            StatusAlarm("health_rule", watched.alias, text, text, is_event=True) for text in watched.sentences()
+        )
     for stage in status.stages:
         if stage.code == StageCode.LOGPROB_GAP:
-            yield f"{stage.code}: {stage.text}"
+            text = f"{stage.code}: {stage.text}"
+            yield StatusAlarm("logprob_gap", stage.alias or "", text, text)
     ready = sum(counts.get(GroupState.READY, 0) for counts in (status.groups, *status.other_groups.values()))
     if ready and not any(_is_judge(worker) for worker in status.workers):
-        yield f"{_groups(ready)} ready and no judge runs: start one with `hone judge`"
+        text = f"{_groups(ready)} ready and no judge runs: start one with `hone judge`"
+        yield StatusAlarm("no_judge", "", text, text)
     for step in status.steps:
         if step.state == StepState.ABANDONED and not str(step.reason).startswith(f"{StageCode.LOGPROB_GAP}:"):
-            yield f"step {step.number} of {step.alias} was abandoned ({step.reason})"
+            brief = f"step {step.number} of {step.alias} was abandoned"
+            yield StatusAlarm("step_abandoned", f"{step.alias} {step.number}", f"{brief} ({step.reason})", brief)
 
 
 def _groups(number: int) -> str:

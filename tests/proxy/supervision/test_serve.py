@@ -23,12 +23,16 @@ from proxy.supervision.serve import proxy_url
 from proxy.supervision.sockets import listen
 from recorder.queue import leases
 from recorder.queue.leases import PROXY
+from recorder.queue.notifications import NOTIFIER
+from recorder.registry.aliases import get_alias
+from recorder.registry.learning_health import LearningHealth, RuleSignal, write_health
 from recorder.registry.replicas import list_live_proxies
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
-from recorder.store.schema import calls, trajectories
+from recorder.store.schema import calls, notification_cursors, trajectories
 from recorder.store.sql import now
+from tests.proxy.notifications.receiver import SECRET, receiving
 from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -46,7 +50,12 @@ async def opened(tmp_path: Path) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def served(
-    folder: Path, engine: ScriptedEngine, *, url: str | None = None, **recording: Any
+    folder: Path,
+    engine: ScriptedEngine,
+    *,
+    url: str | None = None,
+    notify: dict[str, str] | None = None,
+    **recording: Any,
 ) -> AsyncIterator[None]:
     """`hone serve` in this process."""
     settings = HoneSettings.model_validate(
@@ -56,6 +65,7 @@ async def served(
             "aliases": {"helpdesk": {"base_model": "base"}},
             "proxy": {"port": 0, "url": url},
             "recorder": recording,
+            "notify": notify or {},
         }
     )
     task = asyncio.create_task(serve.run(settings, origin={"proxy.port": "flag"}))
@@ -83,6 +93,28 @@ async def test_idle_runs_end_without_a_judge(tmp_path: Path, opened: Store, engi
 
     async with served(tmp_path, engine, idle_timeout_s=60):
         await until(ended)
+
+
+async def test_it_sends_notifications_where_an_address_is_set(
+    tmp_path: Path, opened: Store, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = Project(opened, PROJECT)
+
+    async def follows() -> int:
+        return len(await leases.list_holders(project, NOTIFIER)) * len(await Rows(opened).all(notification_cursors))
+
+    async with receiving() as receiver:
+        notify = {"url": receiver.url, "secret": SECRET}
+        async with served(tmp_path, engine, url="http://hone.example.com", notify=notify):
+            await until(follows)
+            signal = RuleSignal("entropy", "note", "", {})
+            alias = await get_alias(project, "helpdesk")
+            await write_health(opened, alias, LearningHealth(alias.name, 3, [signal]))
+            await until(lambda: receiver.requests)
+    assert receiver.messages[0]["kind"] == "alarm"
+    assert receiver.messages[0]["link"] == "http://hone.example.com/hone/training"
+    assert "private-path" not in caplog.text
+    assert not await follows()
 
 
 async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:

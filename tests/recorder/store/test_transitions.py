@@ -31,6 +31,7 @@ STATES: dict[str, type[StrEnum]] = {
     "campaigns": states.CampaignState,
     "attempts": states.AttemptState,
     "steps": states.StepState,
+    "notifications": states.NotificationState,
 }
 NUMBERS = count(1)
 
@@ -57,6 +58,8 @@ async def _columns(rows: Rows, table: str) -> dict[str, Any]:
         return {**alias, **times, "number": number, "engine_name": "x", "metrics": {}}
     if table == "steps":
         return {**alias, "number": number, "parent_version_id": "v", "metrics": {}, "started_at": 0.0}
+    if table == "notifications":
+        return {"kind": "alarm", "event": f"e{number}", "what": "w", "link": "/hone/", "figures": {}, "at": 0.0}
     if table == "campaigns":
         return {**alias, "name": "c", "settings": {}, "started_at": 0.0}
     of_campaign = {"campaign_id": await make(rows, "campaigns", states.CampaignState.RUNNING)}

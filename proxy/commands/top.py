@@ -1,0 +1,78 @@
+"""`hone top`: one live screen with three answers: is it learning, is it healthy, what needs me.
+
+Owns: how the answers look. Refuses: the answers (`recorder.views.status.answers`), and when the screen is drawn
+(`proxy.commands.status_view`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from recorder.base.terminal import build_table, clean_line
+from recorder.commands.context import Context, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from recorder.store.database import Project
+    from recorder.views.status.stages import LoopSettings
+
+_QUESTIONS: Final = {"learning": "Is it learning?", "healthy": "Is it healthy?", "needs": "What needs me?"}
+_NOTHING: Final = {"learning": "There is no alias yet.", "healthy": "", "needs": "Nothing."}
+_STYLES: Final = {"good": "green", "open": "", "bad": "red"}
+
+
+@click.command()
+@click.pass_obj
+def top(context: Context) -> None:
+    """Show whether it is learning, whether it is healthy and what needs you, live, until Ctrl-C.
+
+    With --json, a line of JSON at each change.
+    """
+    from proxy.commands.status_view import open_live_view, watch_view
+    from proxy.settings.sections import pause_limit
+    from recorder.views.status.stages import LoopSettings
+
+    settings = context.settings()
+    loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
+
+    with contextlib.suppress(KeyboardInterrupt), open_live_view(None if context.json else draw_answers) as show:
+        run(
+            context,
+            lambda project: watch_view(project.store, partial(_read, project, settings.data, loop), show),
+        )
+
+
+async def _read(project: Project, data: Path, loop: LoopSettings) -> dict[str, Any]:
+    from proxy.commands.status_view import KILLED
+    from proxy.supervision.run_file import find_stale_run
+    from recorder.queue.groups.disputes import waiting_for_person
+    from recorder.views.status.answers import answer_questions
+    from recorder.views.status.project import load_status
+
+    status = await load_status(project, loop)
+    async with project.store.read() as conn:
+        waiting = await waiting_for_person(conn, project.id)
+    answers = asdict(answer_questions(status, waiting))
+    if find_stale_run(data):
+        killed = {"about": "hone up", "outlook": "bad", "text": KILLED, "link": "/hone/"}
+        answers["needs"] = [killed, *answers["needs"]]
+    return answers
+
+
+def draw_answers(answers: dict[str, Any]) -> RenderableType:
+    """Return the screen: each question with its lines, in colour."""
+    rows: list[list[Text]] = []
+    for name, question in _QUESTIONS.items():
+        rows.append([clean_line(question, "bold"), clean_line("")])
+        lines = answers[name] or ([{"about": "", "outlook": "good", "text": _NOTHING[name]}] if _NOTHING[name] else [])
+        rows += [[clean_line(f"  {one['about']}", _STYLES[one["outlook"]]), clean_line(one["text"])] for one in lines]
+    return build_table(("", ""), rows, headed=False)
