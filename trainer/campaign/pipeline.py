@@ -30,6 +30,29 @@ from trainer.progress import PhaseStatus, Progress
 _LOOK_S: Final = 5.0
 
 
+async def open_pipeline(
+    store: Store,
+    campaign: CampaignView,
+    rule: LagRule,
+    group_size: int,
+    train: Sequence[Scenario],
+    scenarios_of: Callable[[int], Awaitable[Sequence[Scenario]]],
+    *,
+    done: int,
+    sampler: RoundSampler,
+    progress: Progress,
+) -> StepPipeline | None:
+    """The pipeline of a campaign after `done` steps; None: nothing is sampled ahead.
+
+    Without a lag there is one too if an earlier process of the campaign had a lag: its groups may be left over.
+    """
+    if rule.max_lag == 0 and not await entered_steps.samples_ahead(store, campaign.id):
+        return None
+    pipeline = StepPipeline(store, campaign, rule, group_size, train, scenarios_of, sampler=sampler, progress=progress)
+    await pipeline.open(done)
+    return pipeline
+
+
 class StepPipeline:
     """The attempts of one campaign's steps. It feeds a runner that works beside the steps.
 
@@ -89,6 +112,7 @@ class StepPipeline:
         tally = await self._sampler.tally_of(of)
         tally.ended_now = sum(self._ended_now.pop(name, 0) for name in taken)
         self._progress.tell(PhaseStatus(step, "sampling", tally.done, tally.total))
+        self._sampler.tell_unanswered(tally)
         return of, tally
 
     def hold(self) -> None:

@@ -136,10 +136,14 @@ class RoundSampler:
         self._progress.tell(PhaseStatus(of.step, phase, tally.done, tally.total))
         await self._runner.run_all(self._campaign.id, on_end, of.purpose)
         await self.close_what_is_open(of)
+        self.tell_unanswered(tally)
+        return tally
+
+    def tell_unanswered(self, tally: RoundTally) -> None:
+        """Report how many attempts of a round asked a replay for what is not recorded, if any did."""
         if unanswered := tally.failed[EndReason.NOT_RECORDED]:
             text = f"{unanswered} of {tally.total} attempts ended at a tool call without a recorded result"
             self._progress.tell(Notice(text))
-        return tally
 
     async def run_ahead(self, feed: AttemptFeed, on_end: Callable[[EndedAttempt], None]) -> None:
         """Run the training attempts that wait, and those that the feed plans meanwhile."""
