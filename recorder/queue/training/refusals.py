@@ -59,8 +59,8 @@ def describe_gap(gap: float, bound: float, tokens: int) -> str:
 def describe_probe_gap(gap: float, bound: float) -> str:
     """`describe_gap` of a step with few such tokens: by the probe of its parent version."""
     return (
-        f"engine and trainer differ by {gap:.2g} nats a token over the probe of the parent version, which sampled few of "
-        f"the step's tokens, and at most {bound:.2g} is accepted"
+        f"engine and trainer differ by {gap:.2g} nats a token over the probe of the parent version, which sampled few "
+        f"of the step's tokens, and at most {bound:.2g} is accepted"
     )
 
 
