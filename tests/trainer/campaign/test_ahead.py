@@ -30,7 +30,7 @@ from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow  # whole campaigns
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def ahead(user: dict[str, Any], **more: Any) -> dict[str, Any]:

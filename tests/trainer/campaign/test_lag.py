@@ -1,4 +1,4 @@
-"""How far a campaign samples ahead, and which groups a step takes: whatever ends first, nothing is lost or taken twice."""
+"""How far a campaign samples ahead, and which groups a step takes: whatever ends first, none is lost or taken twice."""
 
 from __future__ import annotations
 
