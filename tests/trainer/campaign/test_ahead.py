@@ -21,7 +21,6 @@ from recorder.states import Purpose
 from recorder.store.database import Project, Store
 from recorder.store.schema import attempts, groups, step_groups
 from tests.stores import Stores
-from tests.trainer import ring as rings
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.campaign.living import trainer_settings
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
@@ -96,7 +95,7 @@ async def test_while_a_step_is_judged_trained_and_gated_the_next_ones_attempts_r
         await until(lambda: step != 2 or called(ring, 3) > 0)
 
     monkeypatch.setattr(Ring, "_score", judged)
-    monkeypatch.setattr(rings.alias_moves, "set_live", promoted)
+    monkeypatch.setattr(alias_moves, "set_live", promoted)
     at_each_training(monkeypatch, trained)
     async with ring_of(script) as ring:
         ended = await ring.train(ahead(user, steps=4), told)
@@ -287,7 +286,7 @@ async def test_what_is_older_than_the_limit_is_excluded_and_counted(
         await until(lambda: called(ring, 2) == 8)
         return await set_live(*args, **given)
 
-    monkeypatch.setattr(rings.alias_moves, "set_live", promoted)
+    monkeypatch.setattr(alias_moves, "set_live", promoted)
     script = Script(skill=lambda number: 0.5)
     trainer = trainer_settings(tiny_base).model_copy(update={"max_age": 0})
     with stores.made(data) as recording:
