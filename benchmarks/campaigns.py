@@ -3,11 +3,11 @@
     python -m benchmarks.campaigns [--only lag1-choosing-7] [--data build/campaigns] [--save]
 
 The demo's model and task, with tools that take 0.5 to 20 s and a judge that takes 5 s (`benchmarks.slow_helpdesk`).
-Each case is a whole campaign of `STEPS` steps by the real programs, on orders that repeat, so that there is something to
-choose. It is validated on the demo's held-out orders every `VAL_EVERY` steps. The clock stands still during
-validations, which no other case of the comparison does without. Reported for each case: the seconds until the first
-validation with 95 % of success, the success at the end, each validation, and what the trained attempts were; and of the
-cases with the same seed, how many times sooner, and what the lag costs at the same step.
+Each case is a whole campaign of `STEPS` steps by the real programs, on orders that repeat, so that there is something
+to choose. It is validated on the demo's held-out orders every `VAL_EVERY` steps; the clock stands still meanwhile.
+Reported for each case: the seconds until the first validation with 95 % of success, the success at the end, each
+validation, and which attempts were trained on. Of the cases with the same seed: how many times sooner, and what the lag
+costs after the same number of steps.
 
 A case whose result is in the data folder is not run again; one that was interrupted begins anew. With `--save`, the
 results of all cases that are there are written to results/campaigns.json.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import shutil
 import signal
 import statistics
@@ -348,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result = run_case(case, folder / case.name, console)
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(encode_result(result), indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
+        unfinished.replace(path)
     told = summarize(load_results(folder))
     console.print_json(data={name: value for name, value in told.items() if name != "cases"})
     if given.save:
