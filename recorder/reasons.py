@@ -51,6 +51,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "judge_fault": "An internal error of Hone kept the group from being scored; the log has the traceback.",
     },
     "Campaigns": {
+        "campaign_ended": "It was sampled ahead (`campaign.max_lag`), and its campaign ended before a step took it.",
         "tool_left_out": "A tool not marked as read-only by its MCP server was withheld from a campaign's attempts.",
     },
     "Learning": {

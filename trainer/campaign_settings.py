@@ -112,6 +112,10 @@ class CampaignSettings(BaseModel):
     """Scenarios in one step."""
     group_size: int = Field(8, ge=2, le=1000)
     """Attempts at each scenario. GRPO compares these with one another."""
+    max_lag: int = Field(0, ge=0)
+    """The attempts of so many next steps begin while a step is judged, trained and gated. A group enters the step that
+    is open when its last attempt ends, so a slow one delays no step; its tokens may be older than the step's parent
+    (`trainer.max_age`). Nothing is sampled ahead of a validation. 0: each step waits for its own attempts."""
     seed: int = 0
     """Random seed of the order of scenarios, and of `split`."""
 

@@ -26,6 +26,7 @@ from recorder.queue.attempt_rows import (
 from recorder.queue.campaigns import lease_name
 from recorder.queue.groups.closure import TrajectoryEnd, close_trajectories
 from recorder.queue.leases import runs_here
+from recorder.queue.step_membership import is_of_step
 from recorder.states import (
     AttemptState,
     CallKind,
@@ -158,14 +159,17 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
     return claimed[0] if claimed else None
 
 
-async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: float, limit: int) -> list[AttemptView]:
+async def claim_attempts(
+    store: Store, campaign_id: str, owner: str, lease_s: float, limit: int, purpose: Purpose | None = None
+) -> list[AttemptView]:
     """Claim the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
 
-    Attempts whose group has closed are never claimed; the sweep abandons them.
+    Attempts whose group has closed are never claimed; the sweep abandons them. `purpose`: only those of it.
     """
+    mine = (attempts.c.campaign_id == campaign_id, *(() if purpose is None else (attempts.c.purpose == purpose,)))
     runnable = (
         select(attempts.c.id)
-        .where(attempts.c.campaign_id == campaign_id, attempts.c.state == AttemptState.PENDING, group_is_open())
+        .where(*mine, attempts.c.state == AttemptState.PENDING, group_is_open())
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
         .limit(limit)
     )
@@ -375,9 +379,7 @@ async def count_by_state(
     numbers: Collection[int] | None = None,
 ) -> dict[AttemptState, int]:
     """Return the number of a step's attempts by state. `numbers`: count only attempts with these numbers."""
-    query = select(attempts.c.state, func.count()).where(
-        attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number
-    )
+    query = select(attempts.c.state, func.count()).where(is_of_step(campaign_id, step_number))
     if purpose is not None:
         query = query.where(attempts.c.purpose == purpose)
     if numbers is not None:
@@ -393,8 +395,7 @@ async def list_failures(
     a, again = attempts.c, attempts.alias("again")
     same = [again.c[name] == a[name] for name in ("campaign_id", "step_number", "purpose", "scenario_id", "number")]
     query = select(attempts).where(
-        a.campaign_id == campaign_id,
-        a.step_number == step_number,
+        is_of_step(campaign_id, step_number),
         a.purpose == purpose,
         a.number.in_(numbers),
         a.state == AttemptState.ERRORED,

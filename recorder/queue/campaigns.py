@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import check_external, new_id
+from recorder.queue.step_membership import is_of_step
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store import sql
 from recorder.store.database import Project, Store
@@ -301,7 +302,7 @@ async def _bound(
 async def group_states(store: Store, campaign_id: str, step_number: int, purpose: Purpose) -> list[GroupStatus]:
     """Return the groups of a step's attempts, by external id."""
     of_step = select(attempts.c.group_external_id).where(
-        attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
+        is_of_step(campaign_id, step_number), attempts.c.purpose == purpose
     )
     query: Select[Any] = (
         select(

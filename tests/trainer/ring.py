@@ -109,6 +109,7 @@ class Script:
     hold: asyncio.Event | None = None  # calls from `hold_after` on wait for it
     hold_after: int = 10**9
     hold_at_once: int = 1  # so many of them make it reached
+    hold_groups: str | None = None  # calls of groups with this in their name wait for it too
     reject: set[int] = field(default_factory=set)  # versions that the controller rejects
     promote: bool = True
     judge: bool = True
@@ -205,7 +206,8 @@ class Ring:
         group, trajectory = request.match_info["group"], request.match_info["trajectory"]
         self.calls[f"{group}/{trajectory}"] += 1
         number = self.calls.total()  # taken at once: others come in while this one waits
-        if number >= self.script.hold_after and self.script.hold is not None:
+        named = self.script.hold_groups is not None and self.script.hold_groups in group
+        if (number >= self.script.hold_after or named) and self.script.hold is not None:
             self._held += 1
             if self._held == self.script.hold_at_once:
                 self.reached_hold.set()

@@ -11,15 +11,15 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from recorder.queue.attempts import AttemptEnd as StoredEnding
 from recorder.queue.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
-from recorder.states import AttemptState, CallState, TrajectoryState
+from recorder.states import AttemptState, CallState, Purpose, TrajectoryState
 from recorder.store.database import Store
 from trainer.agents import answer, replay
 from trainer.agents.user_agent import AttemptEnding, AttemptOutcome, UserAgent
@@ -79,6 +79,20 @@ class EndedAttempt:
     again: bool
 
 
+class AttemptFeed(Protocol):
+    """Plans further attempts of a campaign while a runner has room for them."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will come."""
+
+    async def plan_more(self) -> bool:
+        """Plan the attempts that may begin next; False: none may yet."""
+
+    async def until_more(self) -> None:
+        """Return when `plan_more` may have more than at its last call, or none will come."""
+
+
 class AttemptRunner:
     """Runs attempts of one campaign."""
 
@@ -103,23 +117,38 @@ class AttemptRunner:
         # The store's cost is per transaction: attempts that end together are ended together.
         self._endings = Batcher(self._end)
 
-    async def run_all(self, campaign_id: str, on_end: Callable[[EndedAttempt], None]) -> None:
+    async def run_all(
+        self,
+        campaign_id: str,
+        on_end: Callable[[EndedAttempt], None],
+        purpose: Purpose | None = None,
+        feed: AttemptFeed | None = None,
+    ) -> None:
         """Run every waiting attempt of a campaign, at most `concurrency` at a time, until none is left.
+
+        `purpose`: only attempts of it. `feed`: plans further attempts meanwhile; without one, none follow.
 
         Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services do not come back.
         """
         running: set[asyncio.Task[EndedAttempt]] = set()
         more = True
         try:
-            while more or running:
+            while more or running or (feed is not None and not feed.is_over):
                 if more and (room := self._settings.concurrency - len(running)):
                     claimed = await claim_attempts(
-                        self._store, campaign_id, self._owner, self._settings.lease_s, limit=room
+                        self._store, campaign_id, self._owner, self._settings.lease_s, limit=room, purpose=purpose
                     )
                     more = len(claimed) == room
                     running |= {asyncio.create_task(self._attempt(attempt)) for attempt in claimed}
-                if running:
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if feed is not None and not more and len(running) < self._settings.concurrency:
+                    more = await feed.plan_more()
+                    if more:
+                        continue
+                if running or (feed is not None and not feed.is_over):
+                    done = await _first_done(running, feed)
+                    running -= done
+                    # with a feed, attempts that another process planned again are looked for too
+                    more = more or feed is not None
                     for ended in await asyncio.gather(*done, return_exceptions=True):
                         if isinstance(ended, BaseException):
                             raise ended  # an exception here is not an attempt's ending: it stops all
@@ -170,6 +199,20 @@ class AttemptRunner:
             reason=ended.reason,
             retry=ended.again,
         )
+
+
+async def _first_done(
+    running: Collection[asyncio.Task[EndedAttempt]], feed: AttemptFeed | None
+) -> set[asyncio.Task[EndedAttempt]]:
+    """Wait until one of the attempts has ended, or the feed may have more; return those that have ended."""
+    if feed is None:
+        return (await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))[0]
+    news = asyncio.ensure_future(feed.until_more())
+    try:
+        await asyncio.wait({*running, news}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        news.cancel()
+    return {task for task in running if task.done()}
 
 
 def find_fault(outcome: AttemptOutcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:

@@ -1,19 +1,22 @@
 """Probes: contexts by which a proxy can tell a new version from its parent once an engine serves it.
 
-Owns: choosing short contexts and tokens where the two differ most, and the size of the difference. Refuses: asking an
-engine (the proxy does), and the threshold.
+Owns: choosing short contexts and tokens where the two differ most, the size of the difference, and reading them back.
+Refuses: asking an engine (the proxy does), and the threshold.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.artifacts.adapters import PROBE
 from trainer.batch.layouts import make_packs
 from trainer.batch.packing import Ids
 from trainer.batch.row_builder import Row
@@ -97,6 +100,15 @@ def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor, gap: fl
         "separation": float(best.values[order].mean()),
         **({"noise": gap * max(1.0, unlikely)} if gap else {}),
     }
+
+
+def read_probe(folder: Path) -> dict[str, Any] | None:
+    """The probe of a version's directory; None: it has none that can be read."""
+    try:
+        found = json.loads((folder / PROBE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _first(row: Row) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from recorder.queue.training.refusals import HOW_TO_MEND, describe_gap
+from recorder.queue.training.refusals import HOW_TO_MEND, describe_gap, describe_probe_gap
 from recorder.stats.falls import ScenarioFigure, describe_fall, find_fall
 from recorder.stats.means import (
     PooledEstimate,
@@ -368,13 +368,15 @@ def _entropy_collapse(seen: HealthInputs, at: float) -> HealthSignal | None:
 
 def _logprob_gap(seen: HealthInputs, at: float) -> HealthSignal | None:
     """Engine and trainer compute different probabilities for the same tokens: the newest compared step."""
-    compared = [one.metrics for one in seen.steps if "logprob_gap_bound" in one.metrics]
+    compared = [one.metrics for one in seen.steps if one.metrics.keys() & {"logprob_gap_bound", "probe_gap_bound"}]
     if not compared:
         return None
-    gap, bound = compared[-1]["logprob_gap"], compared[-1]["logprob_gap_bound"]
+    newest = compared[-1]
+    by_probe = "logprob_gap_bound" not in newest  # too few of the step's tokens were the parent's
+    gap, bound = [newest[f"{'probe' if by_probe else 'logprob'}_gap{end}"] for end in ("", "_bound")]
     if gap <= at * bound:
         return None
-    what = describe_gap(gap, bound, int(compared[-1]["fresh_tokens"]))
+    what = describe_probe_gap(gap, bound) if by_probe else describe_gap(gap, bound, int(newest["fresh_tokens"]))
     return HealthSignal(f"{what}. {HOW_TO_MEND}", {"logprob_gap": gap, "bound": bound})
 
 

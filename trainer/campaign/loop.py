@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recorder.queue import campaigns, claims
+from recorder.queue import campaigns, claims, entered_steps
 from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.queue.entered_steps import CAMPAIGN_ENDED
 from recorder.queue.judging.scores import StoredScore
 from recorder.queue.training import steps
 from recorder.registry import versions
@@ -38,7 +39,9 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
+from trainer.campaign.lag import LagRule, main_version, stale_share
 from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, scenario_figures
+from trainer.campaign.pipeline import StepPipeline, open_pipeline
 from trainer.campaign.record import summarize_campaign, write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
 from trainer.campaign.service import AliasService
@@ -58,7 +61,7 @@ from trainer.measures.round_figures import round_figures
 from trainer.progress import PHASES, Notice, PhaseStatus, Progress
 from trainer.settings import TrainerSettings
 from trainer.step import engine_trial
-from trainer.step.summary import StepReport, StepTrainer, load_earlier_report, merge_reports
+from trainer.step.summary import StepReport, StepTrainer, add_counts, load_earlier_report, merge_reports
 from trainer.tasks.selection import draw_scenarios
 
 
@@ -104,6 +107,8 @@ class Campaign:
         self._still_ours = still_ours  # raises CampaignBusy if the campaign's lease was lost
         self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
+        self._train_scenarios: Sequence[Scenario] = ()
+        self._pipeline: StepPipeline | None = None  # where attempts are sampled ahead of their step
         self._compared = compared
         self._service = AliasService(store, alias, campaign.name, settings.live_timeout_s, progress)
         self._validator = CampaignValidator(
@@ -123,14 +128,21 @@ class Campaign:
 
         Raises `CampaignError`, and any other trainer error that makes it impossible to continue.
         """
+        try:
+            return await self._run()
+        finally:
+            if self._pipeline is not None:
+                await self._pipeline.close()
+
+    async def _run(self) -> CampaignEnded:
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
         train, val, test = await self._scenarios()
-        s = self._settings
+        self._train_scenarios = train
         evaluator = StopEvaluator(
             self._store,
             self._campaign,
-            s,
+            self._settings,
             self._compared.measure,
             train,
             self._scores,
@@ -139,11 +151,22 @@ class Campaign:
         )
         await self._begin(history, evaluator)
         await self._until_accepted()
+        s = self._settings
+        self._pipeline = await open_pipeline(
+            self._store,
+            self._campaign,
+            LagRule(s.max_lag, evaluator.last_step, s.val_every if val else None),
+            s.group_size,
+            train,
+            self._scenarios_of,
+            done=history.steps_done,
+            sampler=self._sampler,
+            progress=self._progress,
+        )
         await self._validate(history, val, last=False)
         while (stop := await evaluator.stop(history)) is None:
-            step = history.steps_done + 1
-            drawn = draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
-            done = await self._step(step, drawn)
+            held = bool(history.steps) and history.steps[-1].failed
+            done = await self._step(history.steps_done + 1, held=held)
             await self._tell(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
@@ -170,6 +193,11 @@ class Campaign:
         await write_event(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
 
+    async def _scenarios_of(self, step: int) -> Sequence[Scenario]:
+        """The training scenarios of a step."""
+        s = self._settings
+        return draw_scenarios(self._train_scenarios, s.scenarios_per_step, step, s.seed, s.adversarial_share)
+
     async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
         id_ = self._campaign.id
         return (
@@ -187,16 +215,19 @@ class Campaign:
         began: float,
     ) -> CampaignEnded:
         """Measure the live version, leave the best version in service, test it, and mark the campaign finished."""
+        unused = await self._pipeline.end() if self._pipeline is not None else 0
         await self._validate(history, val, last=True)
         if self._settings.serve == "best":
             await self._serve_best(history, f"the campaign ended: {stop.code}")
         live = await self._service.live()
         if test:
             await self._validator.test(history, test, live)
-        return await self._over(history, stop, live, CampaignState.FINISHED, began)
+        return await self._over(history, stop, live, CampaignState.FINISHED, began, unused)
 
     async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
         """Leave the best validated version in service, and say how to resume."""
+        if self._pipeline is not None:
+            await self._pipeline.pause()
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
         self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, history), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
@@ -205,9 +236,18 @@ class Campaign:
         return await self._service.serve_best(history.validations, self._compared.measure, why)
 
     async def _over(
-        self, history: CampaignHistory, stop: StopDecision, live: VersionView, state: CampaignState, began: float
+        self,
+        history: CampaignHistory,
+        stop: StopDecision,
+        live: VersionView,
+        state: CampaignState,
+        began: float,
+        unused: int = 0,
     ) -> CampaignEnded:
+        """`unused`: attempts that began ahead of a step that never came."""
         ended = summarize_campaign(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        if unused:
+            ended = replace(ended, left_out=add_counts(ended.left_out, {CAMPAIGN_ENDED: unused}))
         await write_event(self._store, self._campaign, ENDED, ended)
         # Before the campaign is marked: a finished campaign is never resumed, so its files must be complete.
         campaign = await campaigns.get_campaign(self._store, self._campaign.id)
@@ -238,15 +278,15 @@ class Campaign:
 
     # --- a step
 
-    async def _step(self, step: int, scenarios: Sequence[Scenario]) -> StepDone:
+    async def _step(self, step: int, *, held: bool) -> StepDone:
+        """`held`: the step before it failed, so that nothing is sampled ahead of this one's end."""
         self._seconds = {}
         self._still_ours()
         self._raise_early()
         await self._until_decided(step)
         before = await self._service.live()
         with self._timed("sampling"):
-            of = AttemptRound(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
-            tally = await self._sampler.sample(of)
+            of, tally = await self._sample(step, held=held)
         refuse_broken_agent(of, tally)
         with self._timed("judging"):
             groups = await self._sampler.scored(of)
@@ -258,15 +298,29 @@ class Campaign:
         earlier = await load_earlier_report(self._store, self._alias.id, self._campaign.id, groups)
         if earlier and earlier.step:  # the live version may be the one that it made
             before = await versions.get_version(self._store, earlier.step.parent_version_id)
+        if self._pipeline is not None:
+            sampled_by = [group.version_id for group in groups]
+            figures["stale_groups"] = stale_share(sampled_by, before.id)
+            main = main_version(sampled_by)
+            before = await versions.get_version(self._store, main) if main is not None else before
         with self._timed("training"):
             self._progress.tell(PhaseStatus(step, "training"))
-            now, failure = await self._train(groups)
+            now, failure = await self._train(step, groups)
         report = merge_reports(earlier, now)
         with self._timed("swapping"):
             failure = (await self._swap(step, report.version) if report and report.version else None) or failure
+        if failure is not None and self._pipeline is not None:
+            self._pipeline.hold()
         done = await self._done(step, before, tally, measured, groups, report, failure, figures)
         by = CampaignMeasure.REWARD if self._compared.averaged else CampaignMeasure.SUCCESS
         return replace(done, scenarios=scenarios_now, scenario_measure=by)
+
+    async def _sample(self, step: int, *, held: bool) -> tuple[AttemptRound, RoundTally]:
+        """The groups that a step is made of, and the outcomes of their attempts."""
+        if self._pipeline is not None:
+            return await self._pipeline.fill(step, held=held)
+        of = AttemptRound(step, Purpose.TRAIN, await self._scenarios_of(step), range(self._settings.group_size))
+        return of, await self._sampler.sample(of)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on any earlier version: no step begins while one is undecided."""
@@ -278,12 +332,16 @@ class Campaign:
                     raise self._not_in_service(waiting)
                 await news.wait(deadline - time.monotonic())
 
-    async def _train(self, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
+    async def _train(self, step: int, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
         """Train on the scored groups; return the report, or why there is none. A failed step is retried with the rest.
 
-        Groups of earlier steps that were rescored, because their version was rejected, are trained on too.
+        Groups of earlier steps that were rescored, because their version was rejected, are trained on too; groups that
+        were sampled ahead of a later step are not.
         """
         trainer = await self._trainer_to_be
+        only = None
+        if self._pipeline is not None:
+            only = await entered_steps.list_taken_ids(self._store, self._campaign.id, step)
         failure: str | None = None
         for _ in range(self._training.max_tries):
             claimed = await claims.claim_for_training(
@@ -293,6 +351,7 @@ class Campaign:
                 self._training.lease_s,
                 limit=2 * len(groups),
                 campaign_id=self._campaign.id,
+                group_ids=only,
             )
             if not claimed:
                 return None, failure

@@ -23,7 +23,7 @@ from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
 from recorder.views.trajectories.shapes import TrajectoryView
-from trainer.agents.attempts import AttemptRunner, EndedAttempt, EndReason
+from trainer.agents.attempts import AttemptFeed, AttemptRunner, EndedAttempt, EndReason
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
 from trainer.progress import Notice, PhaseStatus, Progress
@@ -125,8 +125,8 @@ class RoundSampler:
 
     async def sample(self, of: AttemptRound) -> RoundTally:
         """Run the attempts of a round that are not done yet."""
-        await self._plan(of)
-        tally = await self._tally_before(of)
+        await self.plan(of)
+        tally = await self.tally_of(of)
         phase = "sampling" if of.purpose is Purpose.TRAIN else "validating"
 
         def on_end(ended: EndedAttempt) -> None:
@@ -134,14 +134,23 @@ class RoundSampler:
             self._progress.tell(PhaseStatus(of.step, phase, tally.done, tally.total))
 
         self._progress.tell(PhaseStatus(of.step, phase, tally.done, tally.total))
-        await self._runner.run_all(self._campaign.id, on_end)
-        await self._close_what_is_open(of)
+        await self._runner.run_all(self._campaign.id, on_end, of.purpose)
+        await self.close_what_is_open(of)
+        self.tell_unanswered(tally)
+        return tally
+
+    def tell_unanswered(self, tally: RoundTally) -> None:
+        """Report how many attempts of a round asked a replay for what is not recorded, if any did."""
         if unanswered := tally.failed[EndReason.NOT_RECORDED]:
             text = f"{unanswered} of {tally.total} attempts ended at a tool call without a recorded result"
             self._progress.tell(Notice(text))
-        return tally
 
-    async def _plan(self, of: AttemptRound) -> None:
+    async def run_ahead(self, feed: AttemptFeed, on_end: Callable[[EndedAttempt], None]) -> None:
+        """Run the training attempts that wait, and those that the feed plans meanwhile."""
+        await self._runner.run_all(self._campaign.id, on_end, Purpose.TRAIN, feed)
+
+    async def plan(self, of: AttemptRound) -> None:
+        """Write the groups and attempts of a round; those that are written already are not changed."""
         campaign = self._campaign
         named = list(zip(self._names(of), (scenario.id for scenario in of.scenarios), strict=True))
         bindings = [GroupBinding(group, scenario_id, len(of.numbers)) for group, scenario_id in named]
@@ -159,15 +168,15 @@ class RoundSampler:
             f"{self._campaign.id}.{of.step:04d}.{of.purpose}.{key}{place:04d}" for place in range(len(of.scenarios))
         ]
 
-    async def _tally_before(self, of: AttemptRound) -> RoundTally:
-        """The outcomes of a round's attempts before the program was killed."""
+    async def tally_of(self, of: AttemptRound) -> RoundTally:
+        """The outcomes of a round's attempts that ended before, as the store has them."""
         which = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
         tally = RoundTally(of.total, (await store_attempts.count_by_state(*which)).get(AttemptState.DONE, 0))
         for failure in await store_attempts.list_failures(*which):
             tally.fail(failure.reason or AttemptState.ERRORED, failure.error)
         return tally
 
-    async def _close_what_is_open(self, of: AttemptRound) -> None:
+    async def close_what_is_open(self, of: AttemptRound) -> None:
         """Close a round's open groups: one that lacks a member would wait for that member."""
         for group in await self.groups(of):
             if group.state is GroupState.OPEN:
@@ -175,8 +184,10 @@ class RoundSampler:
 
     async def groups(self, of: AttemptRound) -> list[GroupStatus]:
         """The current state of a round's groups."""
-        own = set(self._names(of))
         found = await campaigns.group_states(self._store, self._campaign.id, of.step, of.purpose)
+        if of.purpose is Purpose.TRAIN:  # a step's own round; its groups may have been planned for other steps
+            return found
+        own = set(self._names(of))
         return [group for group in found if group.external_id in own]
 
     async def scored(self, of: AttemptRound) -> list[GroupStatus]:

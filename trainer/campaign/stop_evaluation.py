@@ -90,6 +90,12 @@ class StopEvaluator:
         return CampaignBegun(step, paused, recipe, self._measure, self._plateau_steps, self._epoch_steps)
 
     @property
+    def last_step(self) -> int:
+        """The last step that the campaign can come to."""
+        epochs = self._settings.epochs
+        return self._settings.steps if epochs is None else min(self._settings.steps, epochs * self._epoch_steps)
+
+    @property
     def _plateau_steps(self) -> int | None:
         return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
 

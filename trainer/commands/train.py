@@ -179,6 +179,7 @@ def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str,
 @click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
 @click.option("--group-size", type=int, help="Attempts at each scenario [8].")
 @click.option("--concurrency", type=int, help="Most attempts at one time [64].")
+@click.option("--max-lag", type=int, metavar="STEPS", help="Begin the attempts of so many next steps meanwhile [0].")
 @click.option(
     "--attempt-timeout", "attempt_timeout_s", type=float, metavar="SECONDS", help="Time limit of an attempt [300]."
 )

@@ -20,6 +20,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.judging import cross_checks, switches
 from recorder.queue.judging.switches import STRONG
+from recorder.queue.step_membership import is_of_step
 from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, scores
 from recorder.views.campaigns.events import JUDGE_CHANGED, SettingChanged, StepJudges
@@ -43,8 +44,7 @@ class JudgeIdentity:
 async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozenset[JudgeIdentity]:
     """The judges of the current scores of a step's attempts, including its validation's."""
     mine = and_(
-        attempts.c.campaign_id == campaign.id,
-        attempts.c.step_number == step,
+        is_of_step(campaign.id, step),
         attempts.c.group_external_id == groups.c.external_id,
     )
     query = (

@@ -16,6 +16,7 @@ from recorder import reasons
 from recorder.errors import NotFound
 from recorder.queue import campaigns
 from recorder.queue.campaigns import CampaignView
+from recorder.queue.entered_steps import CAMPAIGN_ENDED
 from recorder.queue.training.budgets import campaign_judging_cost
 from recorder.queue.training.refusals import LOGPROB_GAP
 from recorder.queue.training.steps import list_steps
@@ -27,6 +28,7 @@ from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
 from recorder.views.campaigns.history import CampaignHistory, read_history
+from recorder.views.campaigns.lengths import read_lengths
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
 from trainer.campaign.service import rank_versions
 from trainer.report import conversations
@@ -217,7 +219,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         attempts=sum(step.attempts for step in history.steps),
         errored=sum(step.errored for step in history.steps),
         trained=sum(step.trained for step in history.steps),
-        excluded=excluded_trajectories(history.steps),
+        excluded=excluded_trajectories(history.steps, ended),
         withheld=WithheldTools(
             await tool_permissions.list_withheld_tools(store, campaign.id),
             await tool_permissions.count_refused_calls(store, campaign.id),
@@ -228,6 +230,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         pairs=pairs,
         notes=notes,
         computed_on=await _computed_on(store, campaign),
+        lengths=await read_lengths(store, campaign.id),
     )
 
 
@@ -278,11 +281,13 @@ async def _version(store: Store, campaign: CampaignView, name: str) -> VersionVi
         return None
 
 
-def excluded_trajectories(steps: Sequence[StepDone]) -> list[ExcludedTrajectories]:
-    """Trajectories that steps excluded, by reason, the most frequent first."""
+def excluded_trajectories(steps: Sequence[StepDone], ended: CampaignEnded | None = None) -> list[ExcludedTrajectories]:
+    """Trajectories that steps excluded, and those that no step took, by reason, the most frequent first."""
     counted: Counter[str] = Counter()
     for step in steps:
         counted.update(step.left_out)
+    if ended is not None:
+        counted[CAMPAIGN_ENDED] += ended.left_out.get(CAMPAIGN_ENDED, 0)
     return [
         ExcludedTrajectories(code, runs, reasons.explain_reason(code) or "")
         for code, runs in counted.most_common()

@@ -16,6 +16,7 @@ from recorder.base.terminal import NONE, format_number, percent
 from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
 from recorder.views.campaigns.events import CampaignMeasure
+from recorder.views.campaigns.lengths import AttemptLengths
 from trainer.report.shapes import CampaignReport, GoalResult, MeasuredPoint, WithheldTools
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
@@ -61,6 +62,18 @@ def format_adversarial(point: MeasuredPoint, kind: CampaignMeasure) -> str:
 def format_count(value: float) -> str:
     """A count with thousands separators."""
     return f"{value:,.0f}"
+
+
+def lengths_text(lengths: AttemptLengths | None) -> str:
+    """The share of long attempts among those made and those trained on; empty if nothing was trained on."""
+    if lengths is None or lengths.long_share_trained is None:
+        return ""
+    cut = f"; {format_count(lengths.unfinished)} stopped at the campaign's end" if lengths.unfinished else ""
+    return (
+        f"attempts longer than {format_span(lengths.median_s)} (the median) are {percent(lengths.long_share)} of "
+        f"{format_count(lengths.ended)} made, and {percent(lengths.long_share_trained)} of "
+        f"{format_count(lengths.trained)} trained on{cut}"
+    )
 
 
 def format_loose_number(value: object) -> str:

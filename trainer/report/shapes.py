@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
 from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged, StepDone
+from recorder.views.campaigns.lengths import AttemptLengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +157,4 @@ class CampaignReport:
     pairs: Sequence[ScenarioPair]
     notes: Sequence[str]  # what is not in the report, and why
     computed_on: str | None = None  # what the newest step computed on instead of the base
+    lengths: AttemptLengths | None = None  # of the training attempts

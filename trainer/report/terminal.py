@@ -61,6 +61,7 @@ def _facts(report: CampaignReport) -> RenderableType:
             f"{presentation.format_count(report.attempts)}, {presentation.format_count(report.errored)} errored",
         ),
         ("trained on", f"{presentation.format_count(report.trained)} trajectories"),
+        ("long tasks", presentation.lengths_text(report.lengths)),
         ("computed on", presentation.computed_on_text(report.computed_on)),
         ("tools", presentation.withheld_text(report.withheld)),
         ("judge", presentation.judging_cost_text(report.judged)),

@@ -338,7 +338,8 @@ class AliasTrainer:
             trained = sum(len(group.trained) for group in attempt.groups)
             trained = trained if self._settings.uses_rewards else len(attempt.lessons.trajectories)
             report = StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
-            report = replace(report, note=engine_gap.explain_unchecked(int(attempt.metrics["fresh_tokens"])) or "")
+            fresh, by_probe = int(attempt.metrics["fresh_tokens"]), attempt.parent_gap is not None
+            report = replace(report, note=engine_gap.explain_unchecked(fresh, by_probe=by_probe) or "")
         notices = [one for one in (self._runner.notice, self._row_notice, attempt.lessons.notice) if one]
         self._runner.notice = self._row_notice = None
         return replace(report, notice=" ".join(notices) or None)

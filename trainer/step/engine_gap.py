@@ -1,7 +1,8 @@
 """Whether the engine's logprobs in a step are the trainer's: the mean gap of fresh tokens, and its bound. Pure.
 
-Owns: the bound for the precisions of engine and trainer, how many tokens a comparison needs, and which groups are at
-fault. Refuses: computing gaps (`trainer.policy.packs.sums`), and what becomes of refused groups
+Owns: the bound for the precisions of engine and trainer, how many tokens a comparison needs, which groups are at fault,
+and the gap of the parent's probe, which stands in where a step has too few tokens. Refuses: computing gaps
+(`trainer.policy.packs.sums`), asking an engine (`proxy.versions.controller`), and what becomes of refused groups
 (`recorder.queue.training.refusals`).
 
 A fresh token was sampled by the very version that is being trained, so engine and trainer compute the same thing.
@@ -144,6 +145,30 @@ def find_refused(gaps: Mapping[str, TokenGaps], bound: float) -> dict[str, Token
     return {group_id: one for group_id, one in gaps.items() if one.mean > bound}
 
 
+PROBE_TO_NEW: Final = "probe_to_new"  # a version's figure: how far the engine that loaded it is from its probe, in nats
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeGap:
+    """How far the engine is from the trainer over the `tokens` of a version's probe; `bound`: at most (nats)."""
+
+    gap: float
+    bound: float
+    tokens: int
+
+
+def probe_gap(figures: Mapping[str, float], probe: Mapping[str, Any] | None, bound: float) -> ProbeGap | None:
+    """The gap over a version's probe, from the figures that its controller measured; None: it was not asked.
+
+    `probe`: its probe.json. `bound`: of a step; a probe also names unlikely tokens, as `text_gap` has it.
+    """
+    own = [value for one in (probe or {}).get("contexts", ()) for value in one["new"]]
+    gap = figures.get(PROBE_TO_NEW)
+    if gap is None or not own:
+        return None
+    return ProbeGap(gap, bound * max(1.0, -sum(own) / len(own)), len(own))
+
+
 def explain_all_masked(turns: int, limit: float) -> str:
     """Why a step has nothing to train on: each of its turns is masked."""
     return f"the engine's probabilities of all {turns} turns are off: {_outside(limit)}. {MASK_CAUSES}"
@@ -163,8 +188,8 @@ def _outside(limit: float) -> str:
     return f"the trainer's are on average above {limit:g} times theirs, or below 1/{limit:g} (trainer.mask_ratio)"
 
 
-def explain_unchecked(fresh_tokens: int) -> str | None:
-    """Why a step was not compared with the engine; None: it was."""
-    if fresh_tokens >= MIN_TOKENS:
+def explain_unchecked(fresh_tokens: int, *, by_probe: bool = False) -> str | None:
+    """Why a step was not compared with the engine; None: it was. `by_probe`: its parent's probe was."""
+    if fresh_tokens >= MIN_TOKENS or by_probe:
         return None
     return f"not compared with the engine: its parent sampled {fresh_tokens} of its tokens, and {MIN_TOKENS} are needed"

@@ -26,6 +26,7 @@ from recorder.registry.versions import VersionView
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from trainer.artifacts import probe
 from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.turn_mask import TurnMask
 from trainer.errors import (
@@ -48,7 +49,7 @@ from trainer.settings import TrainerSettings
 from trainer.step import engine_gap, summary
 from trainer.step.drift.limits import KL_PARENT_MAX, explain_refusal
 from trainer.step.drift.request import DriftRequest
-from trainer.step.engine_gap import TokenGaps
+from trainer.step.engine_gap import ProbeGap, TokenGaps
 from trainer.step.fits.job import FitJob
 from trainer.step.fits.joined_data import JoinedData
 from trainer.step.fits.lesson_joiner import StepLessons
@@ -78,6 +79,7 @@ class RunningStep:
     drift: DriftRequest | None = None  # what the result is measured on
     fit: FitJob[Any] | None = None  # a step on demonstrations or on pairs alone, without groups
     at_parent: bool = False  # the parent is in memory: the groups may have caused any later failure
+    parent_gap: ProbeGap | None = None  # the engine's, where too few tokens are fresh to measure it
     version_id: str | None = None
     trained: TrainedStep | None = None
     written: WrittenStep | None = None
@@ -180,6 +182,14 @@ class StepRunner:
         alone = frozenset() if self.settings.uses_rewards else attempt.lessons.trajectories
         if metrics["fresh_tokens"] >= engine_gap.MIN_TOKENS:
             metrics["logprob_gap_bound"] = self.gap_bound
+        if (known := attempt.parent_gap) is not None:  # no group is more at fault than another
+            metrics |= {"probe_gap": known.gap, "probe_gap_bound": known.bound}
+            if known.gap <= known.bound:
+                return []
+            return [
+                RefusedGroup(group.group_id, known.gap, known.bound, known.tokens, attempt.parent.id)
+                for group in attempt.groups
+            ]
         by_group = {
             # where no rewards are trained on, the groups stand for the turns that were read for them
             group.group_id: sum((TokenGaps(*gaps[id_]) for id_ in (group.trained or alone) if id_ in gaps), TokenGaps())
@@ -194,8 +204,11 @@ class StepRunner:
         self, step: StepView, attempt: RunningStep, refused: Sequence[RefusedGroup]
     ) -> StepEndedEarly:
         """Give back the groups, without a count, and mark those at fault: no step takes them again."""
-        gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
-        how_far = refusals.describe_gap(gap, self.gap_bound, tokens)
+        if (known := attempt.parent_gap) is not None:
+            how_far = refusals.describe_probe_gap(known.gap, known.bound)
+        else:
+            gap, tokens = attempt.metrics["logprob_gap"], int(attempt.metrics["fresh_tokens"])
+            how_far = refusals.describe_gap(gap, self.gap_bound, tokens)
         copy = f" (it computes on a copy in {self.settings.quantize})" if self.settings.quantize else ""
         reason = f"{how_far}{copy}: no version was made, and the groups stay scored"
         rows = [refusals.refusal_row(step.project_id, one) for one in refused]
@@ -259,6 +272,8 @@ class StepRunner:
         attempt.metrics |= {**trained.metrics, **summary.row_metrics(rows, seconds.by_phase["train"])}
         if self.copy_gap is not None:
             attempt.metrics["copy_gap"] = self.copy_gap
+        if attempt.groups and path is not None and trained.metrics["fresh_tokens"] < engine_gap.MIN_TOKENS:
+            attempt.parent_gap = engine_gap.probe_gap(parent.metrics, probe.read_probe(path), self.gap_bound)
         return trained
 
     def _recorded(self, attempt: RunningStep) -> dict[str, float | str]:

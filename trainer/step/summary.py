@@ -42,9 +42,11 @@ class StepReport:
     step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: the
     numerical difference of the two), logprob_gap and logprob_gap_max (mean and maximum of |Δlogprob| of the same
     tokens), fresh_tokens (their number), logprob_gap_bound (the largest mean that is accepted; absent if the two were
-    not compared), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` > 0), grad_norm, grad_norm_limit
-    (with `grad_clip_recent`), lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens
-    (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no state),
+    not compared), probe_gap and probe_gap_bound (of few fresh tokens: the engine's over the parent's probe, and the
+    largest that is accepted), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` > 0), grad_norm,
+    grad_norm_limit (with `grad_clip_recent`), lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens,
+    forward_tokens (shared prefixes once, and padding), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent
+    had no state),
     engine_mismatch (share of the compared turns that is masked, with `mask_ratio`), copy_gap (of a quantised copy to
     the base after the fixed text), text_contradictions (answers whose text is not in their ids, for parsers that are
     not proven) and seconds.PHASE (of each phase before the commit); and over the trained trajectories the mean of each

@@ -204,6 +204,8 @@ def figure_names() -> Iterator[FigureName]:
 
 
 _EACH, _MADE = "each step", "each step that made a version"
+_FEW_FRESH: Final = "each step with fewer than 64 fresh tokens whose parent has a probe"
+_AHEAD: Final = "each step of a campaign that samples ahead (campaign.max_lag)"
 
 _STEP: Final = (
     FigureName("step/success", SHARE, _EACH, "successes among its measured attempts, where success is measured"),
@@ -268,6 +270,9 @@ _TRAIN: Final = tuple(
         ),
         ("copy_gap", "nats", _MADE, "the same after a fixed text, of a copy (trainer.quantize) and the base"),
         ("fresh_tokens", "tokens", _MADE, "tokens that the parent version sampled: only they are compared"),
+        ("probe_gap", "nats", _FEW_FRESH, "difference between engine and trainer over the parent's probe"),
+        ("probe_gap_bound", "nats", _FEW_FRESH, "the largest that is accepted"),
+        ("stale_groups", SHARE, _AHEAD, "share of the step's groups that an earlier version than its parent sampled"),
         ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
         ("ratio_max", "ratio", _MADE, "the largest of them"),
         ("clip_fraction", SHARE, _MADE, "share of tokens whose ratio was clipped"),

@@ -37,8 +37,8 @@ HOW_TO_MEND: Final = (
 class RefusedGroup:
     """A scored group that no step takes.
 
-    `gap`: the mean difference over its `tokens` fresh tokens, in nats, of which `bound` is the largest that is
-    accepted; `version_id`: the version that sampled them.
+    `gap`: the mean difference over its `tokens` fresh tokens, or over those of the parent's probe, in nats, of which
+    `bound` is the largest that is accepted; `version_id`: the version that sampled them.
     """
 
     group_id: str
@@ -53,6 +53,14 @@ def describe_gap(gap: float, bound: float, tokens: int) -> str:
     return (
         f"engine and trainer differ by {gap:.2g} nats a token over {tokens} tokens that the parent version sampled, "
         f"and at most {bound:g} is accepted"
+    )
+
+
+def describe_probe_gap(gap: float, bound: float) -> str:
+    """`describe_gap` of a step with few such tokens: by the probe of its parent version."""
+    return (
+        f"engine and trainer differ by {gap:.2g} nats a token over the probe of the parent version, which sampled few "
+        f"of the step's tokens, and at most {bound:.2g} is accepted"
     )
 
 

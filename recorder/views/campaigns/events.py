@@ -49,7 +49,7 @@ class StepDone:
 
     step: int
     version: str | None  # the live version after the step
-    sampled_by: str  # the version that made the attempts
+    sampled_by: str  # the version that made the attempts, or most of them
     success: float | None
     reward: float | None
     kl: float | None  # KL(engine ‖ trainer) before the update

@@ -1,13 +1,16 @@
 """A campaign's program in a process of its own, forked from one that has loaded everything: to be killed at any moment.
 
-Owns: starting it, and ending it by SIGKILL. Torch and the trainer are the real ones, on the tests' tiny base; what it
-talks to is `tests.trainer.ring`.
+Owns: starting it, and ending it by SIGKILL: from outside, or from within at a named point of the program. Torch and the
+trainer are the real ones, on the tests' tiny base, or the ring's scripted one; what it talks to is
+`tests.trainer.ring`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -40,6 +43,40 @@ def trainer_settings(base: Path) -> TrainerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KillPoint:
+    """A coroutine function of the program, by module and name, at whose `call`th call it is killed: before it or after.
+
+    `of`: only calls that have this among their arguments count.
+    """
+
+    module: str
+    name: str  # Class.method, or a function
+    call: int = 1
+    after: bool = False
+    of: str | None = None
+
+    def arm(self) -> None:
+        """Kill this process there."""
+        holder: Any = importlib.import_module(self.module)
+        *outer, name = self.name.split(".")
+        for one in outer:
+            holder = getattr(holder, one)
+        original, left = getattr(holder, name), [self.call]
+
+        async def deadly(*args: Any, **given: Any) -> Any:
+            if self.of is None or self.of in (*args, *given.values()):
+                left[0] -= 1
+            if left[0] == 0 and not self.after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = await original(*args, **given)
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(holder, name, deadly)
+
+
+@dataclass(frozen=True, slots=True)
 class Life:
     """One run of the program. `began`: unix seconds."""
 
@@ -47,10 +84,13 @@ class Life:
     began: float
 
     @classmethod
-    async def of(cls, ring: Ring, settings: Mapping[str, Any], base: Path) -> Life:
-        """Begin to run a campaign."""
+    async def of(
+        cls, ring: Ring, settings: Mapping[str, Any], base: Path | None, dies_at: KillPoint | None = None
+    ) -> Life:
+        """Begin to run a campaign. `base` None: with the scripted trainer."""
         _FORKS.set_forkserver_preload(_LOADED)
-        process = _FORKS.Process(target=_live, args=(ring.data, ring.url, ring.recording, dict(settings), base))
+        given = (ring.data, ring.url, ring.recording, dict(settings), base, dies_at)
+        process = _FORKS.Process(target=_live, args=given)
         await asyncio.to_thread(process.start)  # the first one waits until everything is loaded
         return cls(process, time.time())
 
@@ -67,8 +107,16 @@ class Life:
         return bool(self.process.exitcode)
 
 
-def _live(data: Path, url: str, recording: RecorderSettings, settings: dict[str, Any], base: Path) -> None:
+def _live(
+    data: Path,
+    url: str,
+    recording: RecorderSettings,
+    settings: dict[str, Any],
+    base: Path | None,
+    dies_at: KillPoint | None,
+) -> None:
     services.HEALTH_TIMEOUT_S = 60.0  # the test answers, which shares its cores with much else
-    asyncio.run(
-        run_campaign(data, url, settings, RecordedProgress(), recording=recording, trainer=trainer_settings(base))
-    )
+    if dies_at is not None:
+        dies_at.arm()
+    trainer = trainer_settings(base) if base is not None else None
+    asyncio.run(run_campaign(data, url, settings, RecordedProgress(), recording=recording, trainer=trainer))

@@ -229,6 +229,14 @@ def test_an_engine_further_away_than_its_bound_pauses_once_until_that_changes() 
     assert said(gaps(2e-2), settings=looser) == {}
 
 
+def test_a_step_with_few_fresh_tokens_is_measured_by_its_parents_probe() -> None:
+    few = [step(1, 0.5, fresh_tokens=2.0, probe_gap=1e-6, probe_gap_bound=2e-5)]
+    assert ever(few) == {}
+    found = said([*few, step(2, 0.5, fresh_tokens=2.0, probe_gap=0.02, probe_gap_bound=2e-5)])["logprob_gap"]
+    assert (found.then, found.figures) == ("pause", {"logprob_gap": 0.02, "bound": 2e-5})
+    assert "the probe of the parent version" in found.detail
+
+
 def test_many_masked_turns_are_told_once_until_they_are_few() -> None:
     done = [step(n, 0.5, engine_mismatch=share) for n, share in enumerate((0.0, 0.05, 0.2, 0.3, 0.01, 0.06), start=1)]
     assert [n for n in range(1, 7) if "engine_mismatch" in said(done[:n])] == [3, 6]

@@ -1,5 +1,8 @@
 """A campaign whose program is killed at random moments, some inside a version's write, comes to the same as without.
 
+One that samples ahead is killed at each of its own moments: what ends first decides its steps, so what must hold is
+that no group is lost and none is trained on twice.
+
 One moment by default, inside a version's write; twenty in `make long`: `HONE_KILLS`.
 
 The moments are drawn from a seed, as times; each life of the program is as long as brings the kills evenly to the end
@@ -29,12 +32,13 @@ from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.database import Project
-from recorder.store.schema import attempts, groups, scenarios, step_groups
+from recorder.store.schema import attempts, groups, scenarios, step_groups, steps
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.schema import versions as version_rows
 from recorder.views.campaigns.events import BEGUN, ENDED
 from tests.stores import Stores
-from tests.trainer.campaign.living import Life
-from tests.trainer.ring import PROJECT, Ring, Script, ledger_codes
+from tests.trainer.campaign.living import KillPoint, Life, trainer_settings
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes
 from trainer.artifacts import adapters
 from trainer.report.contents import gather_report
 from trainer.report.shapes import CampaignReport, MeasuredPoint
@@ -51,11 +55,17 @@ BEST = 4
 
 
 @asynccontextmanager
-async def hilly(data: Path, stores: Stores, base: Path) -> AsyncIterator[Ring]:
-    script = Script(skill=lambda steps: HILL.get(steps, 0.5), by_steps=True)
+async def ringed(data: Path, stores: Stores, base: Path, script: Script) -> AsyncIterator[Ring]:
     with stores.made(data) as settings:
         async with Ring.running(data, script, settings, base_fingerprint(base, "float32")) as ring:
             yield ring
+
+
+@asynccontextmanager
+async def hilly(data: Path, stores: Stores, base: Path) -> AsyncIterator[Ring]:
+    script = Script(skill=lambda steps: HILL.get(steps, 0.5), by_steps=True)
+    async with ringed(data, stores, base, script) as ring:
+        yield ring
 
 
 def settings_of(user: dict[str, Any]) -> dict[str, Any]:
@@ -265,3 +275,75 @@ async def test_a_campaign_that_is_killed_at_random_moments_comes_to_the_same(
     assert kills.inside >= INSIDE
     thirds = Counter(int(min(at, 0.999) * 3) for at in kills.at)
     assert KILLS < 20 or min(thirds[third] for third in range(3)) >= 1, f"the kills hit at {kills.at}"
+
+
+# --- sampling ahead
+
+# Each life of the campaign ends at the next of these; each is at a later step than the one before it.
+POINTS = (
+    KillPoint("trainer.campaign.sampling", "store_attempts.new_attempts", 2),  # step 2: groups without attempts
+    KillPoint("trainer.campaign.sampling", "RoundSampler.plan", after=True),  # step 2 is planned, nothing entered
+    KillPoint("trainer.agents.attempts", "finish_attempts", after=True),  # an attempt ended while others run
+    KillPoint("trainer.campaign.pipeline", "entered_steps.enter_groups"),  # step 1 has its groups, unwritten
+    KillPoint("trainer.campaign.pipeline", "entered_steps.enter_groups", after=True),  # they are written
+    KillPoint("trainer.campaign.loop", "claims.claim_for_training", after=True),
+    KillPoint("trainer.step.alias_trainer", "AliasTrainer.train_once", after=True),  # a version is written
+    KillPoint("trainer.campaign.loop", "write_event", of="step"),  # the step is over, and nobody has said so
+    KillPoint("trainer.campaign.loop", "write_event", of="step", after=True),
+    KillPoint("trainer.campaign.pipeline", "entered_steps.enter_groups", 2),  # a later step's
+    KillPoint("trainer.campaign.pipeline", "entered_steps.end_waiting_groups", after=True),  # at the end
+    KillPoint("trainer.campaign.loop", "write_event", of="ended"),
+)
+AHEAD_STEPS = 5
+
+
+async def groups_of_steps(ring: Ring) -> Counter[tuple[str, int | None]]:
+    """The attempts that count of each training group, with the step that it entered."""
+    async with ring.store.read() as conn:
+        query = select(attempts.c.group_external_id, attempts.c.entered_step).where(attempts.c.purpose == "train")
+        rows = await conn.execute(query.where(attempts.c.state == "done"))
+        return Counter((row.group_external_id, row.entered_step) for row in rows)
+
+
+async def times_trained(ring: Ring) -> Counter[str]:
+    """How often versions that served were trained on each group."""
+    served = version_rows.c.state.in_((VersionState.LIVE, VersionState.RETIRED))
+    query = (
+        select(step_groups.c.group_id)
+        .join(steps, steps.c.id == step_groups.c.step_id)
+        .join(version_rows, version_rows.c.id == steps.c.version_id)
+        .where(served)
+    )
+    async with ring.store.read() as conn:
+        return Counter((await conn.execute(query)).scalars())
+
+
+async def test_a_campaign_that_samples_ahead_loses_and_doubles_nothing_wherever_it_is_killed(
+    tmp_path: Path, user: dict[str, Any], stores: Stores, tiny_base: Path
+) -> None:
+    settings = {key: value for key, value in user.items() if key != "val_scenarios"}
+    settings |= {"max_lag": 1, "steps": AHEAD_STEPS, "lease_s": 2.0}
+    async with ringed(tmp_path / "data", stores, tiny_base, Script(skill=lambda number: 0.5)) as ring:
+        for point in POINTS:
+            life = await Life.of(ring, settings, tiny_base, point)
+            await life.lasts(LONG_S)
+            assert await life.killed(), f"it came to its end without {point}"
+        told = RecordedProgress()
+        ended = await ring.train(settings, told, trainer=trainer_settings(tiny_base))
+        assert (ended.reason, ended.steps) == ("steps", AHEAD_STEPS)
+        campaign = await the_campaign(ring)
+        assert campaign is not None
+        assert campaign.state is CampaignState.FINISHED
+        codes = await ledger_codes(ring.store, campaign.id)
+        assert codes.count("step") == AHEAD_STEPS
+        report = await gather_report(ring.store, campaign)
+        assert [(one.step, one.attempts, one.trained) for one in report.steps] == [
+            (step, 8, 8) for step in range(1, AHEAD_STEPS + 1)
+        ]
+        found = await groups_of_steps(ring)
+        assert Counter(step for _, step in found) == dict.fromkeys(range(1, AHEAD_STEPS + 1), 2)
+        assert len({name for name, _ in found}) == len(found)  # none is in two steps
+        assert set(found.values()) == {4}
+        assert set((await times_trained(ring)).values()) == {1}
+        assert len(await times_trained(ring)) == 2 * AHEAD_STEPS
+        assert not told.steps()  # all was done before the last life

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from recorder.views.campaigns.events import (
     CampaignMeasure,
     SettingChanged,
 )
+from recorder.views.campaigns.lengths import AttemptLengths
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
 from trainer.report import conversations, presentation, terminal
-from trainer.report.contents import find_campaign, gather_report
+from trainer.report.contents import excluded_trajectories, find_campaign, gather_report
 from trainer.report.shapes import CampaignReport
 
 
@@ -183,3 +185,19 @@ async def test_where_nobody_counts_successes_wins_against_version_0_tell(world: 
         == "Win rate 50.0 % → 80.0 % of 40 comparisons with version 0, by helpdesk@1."
     )
     assert report.own == []
+
+
+def test_the_share_of_long_attempts_is_said_of_what_was_made_and_of_what_was_trained_on() -> None:
+    lengths = AttemptLengths(3.25, 128, 64, 96, 40, 8)
+    assert presentation.lengths_text(lengths) == (
+        "attempts longer than 3.2 s (the median) are 50.0 % of 128 made, and 41.7 % of 96 trained on; 8 stopped at the "
+        "campaign's end"
+    )
+    assert presentation.lengths_text(replace(lengths, trained=0)) == ""
+    assert presentation.lengths_text(None) == ""
+
+
+def test_what_no_step_took_is_among_the_excluded() -> None:
+    ended = CampaignEnded("orders", "target", "", 1, "helpdesk@1", 9.0, left_out={"campaign_ended": 8, "over_age": 16})
+    found = excluded_trajectories([step(1, left_out={"over_age": 16})], ended)
+    assert [(one.code, one.trajectories) for one in found] == [("over_age", 16), ("campaign_ended", 8)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from recorder.queue.training import refusals, steps
 from recorder.queue.training.refusals import LOGPROB_GAP
@@ -13,6 +14,7 @@ from recorder.registry import versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, StepState
 from recorder.store.database import Project
+from recorder.store.schema import versions as version_rows
 from recorder.views.status.events import EventReader
 from recorder.views.status.project import load_status
 from recorder.views.status.stages import LoopSettings
@@ -21,7 +23,15 @@ from tests.trainer.training_child import BASE, core, rows
 from tests.trainer.world import PROJECT, World
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
-from trainer.step.engine_gap import MIN_TOKENS, Precision, gap_bound, quantized_precision
+from trainer.step.engine_gap import (
+    MIN_TOKENS,
+    PROBE_TO_NEW,
+    Precision,
+    ProbeGap,
+    gap_bound,
+    probe_gap,
+    quantized_precision,
+)
 from trainer.step.state.engine_facts import EngineFacts
 from trainer.step.state.results import PhaseSeconds
 from trainer.step.summary import StepReport
@@ -79,6 +89,66 @@ async def test_a_step_with_few_fresh_tokens_is_not_checked_and_says_so(world: Wo
     assert report.metrics["fresh_tokens"] == 54 < MIN_TOKENS
     assert "54" in report.note
     assert "64" in report.note
+
+
+async def with_probed_parent(world: World, trainer: AliasTrainer, to_new: float | None) -> None:
+    """A live version whose controller measured this difference to its probe; None: it did not ask."""
+    await recorded(world, "first", 1)
+    version = (await trained(world, trainer)).version
+    assert version is not None
+    await world.promote(version)
+    if to_new is not None:
+        async with world.store.write() as conn:
+            figures = {**version.metrics, PROBE_TO_NEW: to_new}
+            await conn.execute(update(version_rows).where(version_rows.c.id == version.id).values(metrics=figures))
+
+
+async def test_a_step_with_few_fresh_tokens_is_checked_by_its_parents_probe(world: World) -> None:
+    async with await world.trainer() as trainer:
+        await with_probed_parent(world, trainer, 1e-6)
+        await recorded(world, "few", 2, turns=3)
+        report = await trained(world, trainer)
+    assert report.version is not None
+    assert report.metrics["fresh_tokens"] == 54 < MIN_TOKENS
+    assert report.metrics["probe_gap"] == 1e-6
+    assert report.metrics["probe_gap_bound"] >= 1e-5
+    assert "logprob_gap_bound" not in report.metrics
+    assert report.note == ""
+
+
+async def test_a_parents_probe_that_is_off_makes_no_version_and_its_groups_wait(world: World) -> None:
+    async with await world.trainer() as trainer:
+        await with_probed_parent(world, trainer, 0.5)
+        few = await recorded(world, "few", 2, turns=3)
+        report = await trained(world, trainer)
+        assert (report.version, report.code, report.metrics["probe_gap"]) == (None, LOGPROB_GAP, 0.5)
+        assert "the probe of the parent version" in str(report.reason)
+        assert await group_state(world, few) == (GroupState.SCORED, None)
+        assert await world.claim(trainer) == []  # refused once, and not again and again
+        many = await recorded(world, "many", 3)
+        assert (await trained(world, trainer)).version is not None  # its own tokens are enough, and they agree
+    assert await group_state(world, many) == (GroupState.TRIED, None)
+
+
+async def test_a_parent_that_was_not_asked_for_its_probe_leaves_the_step_unchecked(world: World) -> None:
+    async with await world.trainer() as trainer:
+        await with_probed_parent(world, trainer, None)
+        await recorded(world, "few", 2, turns=3)
+        report = await trained(world, trainer)
+    assert report.version is not None
+    assert "probe_gap" not in report.metrics
+    assert "54" in report.note
+
+
+def test_the_bound_of_a_probe_grows_with_how_unlikely_its_tokens_are() -> None:
+    probe = {"contexts": [{"new": [-4.0, -2.0]}, {"new": [-3.0, -3.0]}]}
+    found = probe_gap({PROBE_TO_NEW: 2e-5}, probe, 1e-5)
+    assert found is not None
+    assert (found.gap, found.bound, found.tokens) == (2e-5, pytest.approx(3e-5), 4)
+    assert probe_gap({PROBE_TO_NEW: 2e-5}, {"contexts": [{"new": [-0.1]}]}, 1e-5) == ProbeGap(2e-5, 1e-5, 1)
+    assert probe_gap({}, probe, 1e-5) is None
+    assert probe_gap({PROBE_TO_NEW: 2e-5}, None, 1e-5) is None
+    assert probe_gap({PROBE_TO_NEW: 2e-5}, {"contexts": []}, 1e-5) is None
 
 
 async def test_a_refused_group_is_tried_once_and_counts_nothing(world: World) -> None:
