@@ -15,6 +15,7 @@ from recorder.settings import HealthSettings as HealthSettings
 from recorder.settings import RuleName as RuleName
 
 BASE = "base"  # the baseline that is the alias's version 0
+UNIFORM = "uniform"  # of `choose`: scenarios in their turn
 _ROUNDING = 1e-6  # shares are written in decimals: as floats, 0.7 + 0.2 + 0.1 is not 1
 
 
@@ -112,6 +113,15 @@ class CampaignSettings(BaseModel):
     """Scenarios in one step."""
     group_size: int = Field(8, ge=2, le=1000)
     """Attempts at each scenario. GRPO compares these with one another."""
+    choose: Literal["uniform", "learnability"] = "uniform"
+    """Which training scenarios a step attempts. `uniform`: all in turn, each pass in another order. `learnability`:
+    rather those whose attempts are expected to get different rewards, by what their earlier groups got (docs/tasks.md).
+    """
+    explore_share: float = Field(0.1, ge=0, le=1)
+    """`learnability`: share of a step's scenarios that is drawn uniformly from the others."""
+    refill: float = Field(0.0, ge=0, le=1)
+    """Largest share of extra attempts in a step, at other scenarios in the place of groups whose rewards are all equal.
+    Such groups teach nothing. 0: none is replaced."""
     seed: int = 0
     """Random seed of the order of scenarios, and of `split`."""
 

@@ -38,9 +38,10 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
+from trainer.campaign.draw import ScenarioDraw
 from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, scenario_figures
 from trainer.campaign.record import summarize_campaign, write_event
-from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
+from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, is_decided, refuse_broken_agent
 from trainer.campaign.service import AliasService
 from trainer.campaign.stop_evaluation import (
     StopEvaluator,
@@ -59,7 +60,6 @@ from trainer.progress import PHASES, Notice, PhaseStatus, Progress
 from trainer.settings import TrainerSettings
 from trainer.step import engine_trial
 from trainer.step.summary import StepReport, StepTrainer, load_earlier_report, merge_reports
-from trainer.tasks.selection import draw_scenarios
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ class Campaign:
         )
         await self._begin(history, evaluator)
         await self._until_accepted()
+        draw = ScenarioDraw(self._store, self._campaign.id, s, train)
         await self._validate(history, val, last=False)
         while (stop := await evaluator.stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
-            done = await self._step(step, drawn)
+            done = await self._step(step, draw)
             await self._tell(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
@@ -238,18 +238,16 @@ class Campaign:
 
     # --- a step
 
-    async def _step(self, step: int, scenarios: Sequence[Scenario]) -> StepDone:
+    async def _step(self, step: int, draw: ScenarioDraw) -> StepDone:
         self._seconds = {}
         self._still_ours()
         self._raise_early()
         await self._until_decided(step)
         before = await self._service.live()
-        with self._timed("sampling"):
-            of = AttemptRound(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
-            tally = await self._sampler.sample(of)
-        refuse_broken_agent(of, tally)
-        with self._timed("judging"):
-            groups = await self._sampler.scored(of)
+        tally, groups = await self._attempt(step, await draw.scenarios(step))
+        # Where the judge is too late already, more groups would make it later.
+        while all(map(is_decided, groups)) and (refilled := await draw.refill(step)) is not None:
+            tally, groups = await self._attempt(step, refilled)
         measured = await self._measurer.measure(groups)
         loaded = await self._measurer.load(groups)
         figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
@@ -267,6 +265,15 @@ class Campaign:
         done = await self._done(step, before, tally, measured, groups, report, failure, figures)
         by = CampaignMeasure.REWARD if self._compared.averaged else CampaignMeasure.SUCCESS
         return replace(done, scenarios=scenarios_now, scenario_measure=by)
+
+    async def _attempt(self, step: int, scenarios: Sequence[Scenario]) -> tuple[RoundTally, list[GroupStatus]]:
+        """Attempt what is not attempted yet of a step's scenarios, and wait for the scores of all."""
+        of = AttemptRound(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
+        with self._timed("sampling"):
+            tally = await self._sampler.sample(of)
+        refuse_broken_agent(of, tally)
+        with self._timed("judging"):
+            return tally, await self._sampler.scored(of)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on any earlier version: no step begins while one is undecided."""
@@ -418,4 +425,4 @@ class Campaign:
         try:
             yield
         finally:
-            self._seconds[phase] = time.monotonic() - began
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - began

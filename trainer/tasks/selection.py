@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import ScenariosInvalid
@@ -45,20 +45,37 @@ def draw_scenarios(scenarios: Sequence[M], per_step: int, step: int, seed: int, 
     Over the steps the adversarial ones are `adversarial_share` of all drawn, to less than one scenario: with few a
     step, only some steps have one. If there are fewer of a kind than a step needs, it takes them all.
     """
+    kinds = step_ranges(scenarios, per_step, step, adversarial_share)
+    if len(kinds) < 2:
+        return [one for kind in kinds for one in draw_in_passes(kind.scenarios, per_step, step, seed)]
+    ordinary, adversarial = kinds
+    drawn = _from_ring(ordinary.scenarios, ordinary.start, ordinary.end, f"{seed}:ordinary")
+    return [*drawn, *_from_ring(adversarial.scenarios, adversarial.start, adversarial.end, f"{seed}:adversarial")]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRange(Generic[M]):
+    """The scenarios of one kind, and a step's positions among all that a campaign draws of it: `start` to `end` - 1."""
+
+    scenarios: Sequence[M]
+    start: int
+    end: int
+
+
+def step_ranges(scenarios: Sequence[M], per_step: int, step: int, adversarial_share: float) -> list[StepRange[M]]:
+    """What a step (counted from 1) draws of each kind, the adversarial ones last; of one kind, if there is one only."""
     ordinary, adversarial = _kinds(scenarios, adversarial_share)
-    if not (ordinary and adversarial):
-        return draw_in_passes(ordinary or adversarial, per_step, step, seed)
-    plain, adversarial_count = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     before, after = step - 1, step
+    if not (ordinary and adversarial):
+        only = ordinary or adversarial
+        size = min(per_step, len(only))
+        return [StepRange(only, before * size, after * size)] if size else []
+    plain, adversarial_count = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     # rounded in opposite ways, so that both together fill a step
-    drawn = _from_ring(ordinary, math.ceil(before * plain), math.ceil(after * plain), f"{seed}:ordinary")
-    adversarial_drawn = _from_ring(
-        adversarial,
-        math.floor(before * adversarial_count),
-        math.floor(after * adversarial_count),
-        f"{seed}:adversarial",
-    )
-    return [*drawn, *adversarial_drawn]
+    return [
+        StepRange(ordinary, math.ceil(before * plain), math.ceil(after * plain)),
+        StepRange(adversarial, math.floor(before * adversarial_count), math.floor(after * adversarial_count)),
+    ]
 
 
 def draw_in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:
