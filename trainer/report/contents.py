@@ -28,8 +28,10 @@ from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
 from recorder.views.campaigns.history import CampaignHistory, read_history
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
+from recorder.views.campaigns.tokens import load_campaign_tokens
 from trainer.campaign.service import rank_versions
 from trainer.report import conversations
+from trainer.report.draws import load_draws
 from trainer.report.shapes import (
     CampaignReport,
     CampaignStatus,
@@ -228,6 +230,8 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         pairs=pairs,
         notes=notes,
         computed_on=await _computed_on(store, campaign),
+        draws=await load_draws(store, campaign),
+        sampled=await load_campaign_tokens(store, campaign.id),
     )
 
 
