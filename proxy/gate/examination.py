@@ -201,6 +201,6 @@ async def _sanity(arms: BehaviourArms, pairs: Sequence[AnswerPair], settings: Ga
     bounds = SanityBounds(settings.kl_max or math.inf, settings.length_times)
     result = await sanity.check_sanity(arms.replica, pairs, against, bounds)
     if result.fault is None:
-        return GateVerdict(True, SANE if result.figures else UNANSWERED, figures=result.figures)
+        return GateVerdict(True, SANE if pairs else UNANSWERED, figures=result.figures)
     code, why = result.fault
     return GateVerdict(False, code, why, result.figures)

@@ -97,7 +97,7 @@ async def campaign_version(world: World) -> tuple[str, Any]:
     ("attempts", "share", "asked", "why"),
     [
         (10_000, 1.0, 16, "sane"),
-        (10_000, 0.5, 16, "sane"),
+        (20_000, 0.5, 16, "sane"),
         (2048, 0.5, 2, "sane: 2 of 16 first turns were asked: the campaign's gates have taken 0.0% of its 2,048"),
         (0, 0.5, 0, "share_spent: 0 of 16 first turns were asked: the campaign's gates have taken 0.0% of its 0"),
     ],
