@@ -25,9 +25,9 @@ from typing import Final, TypeVar
 from recorder.queue.draws import GroupOutcome
 from recorder.stats.advantages import ZERO_VARIANCE
 
-# Chosen by simulation (benchmarks/choosing.py): in four shapes of campaigns, half-lives of 4 and 8 steps waste least,
-# and 4 follows a policy that learns fast. A weight that is the chance itself avoids few equal groups, because most
-# scenarios are nearly always solved or hardly ever: they are many, and together they weigh much.
+# Chosen by simulation (benchmarks/learnability.py). Half-lives of 4 and 8 steps waste about the same, and 4 follows a
+# policy that learns fast. A weight that is the chance itself avoids few equal groups: most scenarios are nearly always
+# or hardly ever solved, and together they weigh much. Above 8, scenarios that were never drawn wait too long.
 HALF_LIFE: Final = 4.0  # steps after which a group counts half
 SHARPNESS: Final = 8.0  # the weight of a scenario is its chance to the power of this
 PRIOR: Final = 2.0  # attempts, or groups, that the mean of all scenarios counts for in the estimate of one
