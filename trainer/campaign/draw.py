@@ -15,8 +15,8 @@ from recorder.queue.campaigns import Scenario
 from recorder.queue.draws import Draw, DrawReason, GroupOutcome
 from recorder.store.database import Store
 from trainer.campaign_settings import UNIFORM, CampaignSettings
-from trainer.tasks.chances import ChanceEstimator, draw_by_chance, share_of_range
-from trainer.tasks.selection import StepRange, draw_scenarios, step_ranges
+from trainer.tasks.chances import ChanceEstimator, draw_by_chance
+from trainer.tasks.selection import StepRange, draw_scenarios, most_refills, share_of_range, step_ranges
 
 
 class ScenarioDraw:
@@ -103,15 +103,14 @@ def draw_refill(
     if not drawn:
         return []
     s, step, newest = settings, drawn[0].step_number, drawn[-1].refill
-    ranges = step_ranges(train, s.scenarios_per_step, step, s.adversarial_share)
-    most = share_of_range(s.refill, sum(kind.start for kind in ranges), sum(kind.end for kind in ranges))
+    most = most_refills(train, s.scenarios_per_step, step, s.adversarial_share, s.refill)
     left = most - sum(one.refill > 0 for one in drawn)
     equal = {one.scenario_id for one in outcomes if one.step == step and one.equal}
     replaced = [one.scenario_id for one in drawn if one.refill == newest and one.scenario_id in equal][: max(0, left)]
     taken, estimator = {one.scenario_id for one in drawn}, ChanceEstimator(outcomes, step, s.group_size)
     seed = f"{s.seed}:{step}:{newest + 1}"
     found: list[Scenario] = []
-    for at, kind in enumerate(ranges):
+    for at, kind in enumerate(step_ranges(train, s.scenarios_per_step, step, s.adversarial_share)):
         number = sum(one.id in replaced for one in kind.scenarios)
         rest = [one for one in kind.scenarios if one.id not in taken]
         chances = [1.0 if s.choose == UNIFORM else estimator.chance(one.id).differ for one in rest]

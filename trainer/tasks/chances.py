@@ -1,8 +1,7 @@
 """The chance that a scenario's next attempts differ, from its earlier groups, and drawing scenarios by it. Pure.
 
-Owns: estimates with decay and a prior, the weight of a scenario, weighted draws, the explored share, and how many
-groups a step may replace. Refuses: the store (`trainer.campaign.draw`), and the order of a uniform draw
-(`trainer.tasks.selection`).
+Owns: estimates with decay and a prior, the weight of a scenario, and weighted draws. Refuses: the store
+(`trainer.campaign.draw`), how many scenarios a step draws, and the order of a uniform draw (`trainer.tasks.selection`).
 
 A group whose rewards are all equal teaches nothing, because no advantage can be computed. Foster et al. (arXiv
 2502.12272) draw prompts by their learnability p (1 - p), where p is the share of successes. Here the weight is the
@@ -19,7 +18,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final, TypeVar
 
 from recorder.queue.draws import GroupOutcome
@@ -123,12 +121,3 @@ def _key(uniform: float, chance: float) -> float:
     if chance <= 0:
         return math.inf
     return math.log(-math.log(uniform or math.ulp(0.0))) - SHARPNESS * math.log(chance)
-
-
-def share_of_range(share: float, start: int, end: int) -> int:
-    """How many of the positions from `start` to `end` of an endless sequence belong to a share of it.
-
-    Over all positions they are the share, to less than one. Exact: the written decimal, not the float nearest to it.
-    """
-    exact = Fraction(str(share))
-    return math.floor(end * exact) - math.floor(start * exact)

@@ -1,8 +1,9 @@
 """Select scenarios: those that each step attempts, and those of each part (training, validation, test).
 
-Owns: the order in which steps draw scenarios, which depends on the seed only, with the share of adversarial ones; the
-part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a scenario that
-is in two parts. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), and running anything.
+Owns: the order in which steps draw scenarios, which depends on the seed only, with the share of adversarial ones; how
+many of each kind a step draws, and how many groups it may replace; the part of a scenario, reading the parts from one
+file or from one file each, counting them, and rejecting a scenario that is in two parts. Refuses: the form of a
+scenario file (`trainer.tasks.scenarios`), drawing by chances (`trainer.tasks.chances`), and running anything.
 
 A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
@@ -76,6 +77,23 @@ def step_ranges(scenarios: Sequence[M], per_step: int, step: int, adversarial_sh
         StepRange(ordinary, math.ceil(before * plain), math.ceil(after * plain)),
         StepRange(adversarial, math.floor(before * adversarial_count), math.floor(after * adversarial_count)),
     ]
+
+
+def share_of_range(share: float, start: int, end: int) -> int:
+    """How many of the positions from `start` to `end` of an endless sequence belong to a share of it.
+
+    Over all positions they are the share, to less than one. Exact: the written decimal, not the float nearest to it.
+    """
+    exact = Fraction(str(share))
+    return math.floor(end * exact) - math.floor(start * exact)
+
+
+def most_refills(
+    scenarios: Sequence[DrawableScenario], per_step: int, step: int, adversarial_share: float, refill: float
+) -> int:
+    """How many groups a step may replace, if over all steps it is a share of those that begin them."""
+    ranges = step_ranges(scenarios, per_step, step, adversarial_share)
+    return share_of_range(refill, sum(kind.start for kind in ranges), sum(kind.end for kind in ranges))
 
 
 def draw_in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:

@@ -17,7 +17,6 @@ from trainer.tasks.chances import (
     ChanceEstimator,
     chance_of_difference,
     draw_by_chance,
-    share_of_range,
 )
 
 counts = st.floats(0.01, 1000)
@@ -144,10 +143,3 @@ def test_items_are_drawn_first_in_proportion_to_their_weights() -> None:
 def test_a_tiny_chance_is_drawn_before_a_tinier_one_though_no_float_holds_their_weights() -> None:
     drawn = [draw_by_chance("ab", [1e-200, 1e-250], 1, str(seed))[0] for seed in range(20)]
     assert drawn == ["a"] * 20
-
-
-@given(st.integers(0, 100).map(lambda n: n / 100), st.integers(1, 20), st.integers(1, 60))
-def test_a_share_of_all_steps_is_kept_to_less_than_one(share: float, each: int, steps: int) -> None:
-    of_steps = [share_of_range(share, (step - 1) * each, step * each) for step in range(1, steps + 1)]
-    assert all(0 <= count <= each for count in of_steps)
-    assert 0 <= Fraction(str(share)) * each * steps - sum(of_steps) < 1
