@@ -158,8 +158,8 @@ def _draws(report: CampaignReport) -> Iterator[RenderableType]:
         (one.reason, one.groups, one.equal, percent(presentation.wasted_share(one)), percent(one.expected))
         for one in drawn.by_reason
     ]
-    columns = ("drawn", "groups", "equal", "wasted attempts", "expected to differ")
-    yield build_table(columns, reasons, right=columns[1:])
+    by_reason = ("drawn", "groups", "equal", "wasted attempts", "expected to differ")
+    yield build_table(by_reason, reasons, right=by_reason[1:])
     head, between, tail = presentation.head_and_tail(drawn.scenarios, *presentation.DRAWN)
     rows = [_drawn(one) for one in head]
     rows += [(f"{between} more", "", "", "", "", "")] if between else []

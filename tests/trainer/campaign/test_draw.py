@@ -182,7 +182,7 @@ async def written(ring: Ring) -> list[tuple[int, int, str, str]]:
     names = {
         one.id: one.external_id
         for split in ("train", "val", "test")
-        for one in await campaigns.list_scenarios(ring.store, campaign.id, split)  # type: ignore[arg-type]
+        for one in await campaigns.list_scenarios(ring.store, campaign.id, split)
     }
     return [
         (one.step_number, one.refill, str(one.reason), names[one.scenario_id])
