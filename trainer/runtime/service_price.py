@@ -6,9 +6,8 @@ Owns: the tokens that a trajectory is expected to have. Refuses: the rule that t
 
 from __future__ import annotations
 
-import math
-
 import asyncio
+import math
 
 from proxy.settings.hone import HoneSettings
 from recorder.errors import StoreError
