@@ -15,7 +15,6 @@ from recorder.queue.draws import Draw, DrawReason, GroupOutcome
 from recorder.store.database import Store
 from trainer.campaign_settings import CampaignSettings
 from trainer.report.shapes import CampaignDraws, DrawnGroups, DrawnScenario
-from trainer.tasks.chances import ChanceEstimator
 
 
 async def load_draws(store: Store, campaign: CampaignView) -> CampaignDraws | None:
@@ -26,13 +25,13 @@ async def load_draws(store: Store, campaign: CampaignView) -> CampaignDraws | No
     names = {one.id: one.external_id for one in await campaigns.list_scenarios(store, campaign.id, "train")}
     settings = CampaignSettings.model_validate(campaign.settings)
     outcomes = await draws.list_outcomes(store, campaign.id)
-    estimator = ChanceEstimator(outcomes, drawn[-1].step_number + 1, settings.group_size)
+    newest = {one.scenario_id: one for one in drawn}
     times, refills = Counter(one.scenario_id for one in drawn), Counter(one.scenario_id for one in drawn if one.refill)
     equal = Counter(one.scenario_id for one in outcomes if one.equal)
-    listed = []
-    for id_, count in times.items():
-        chance = estimator.chance(id_)
-        listed.append(DrawnScenario(names[id_], chance.reward, chance.differ, count, equal[id_], refills[id_]))
+    listed = [
+        DrawnScenario(names[id_], one.reward, one.differ, times[id_], equal[id_], refills[id_])
+        for id_, one in newest.items()
+    ]
     reasons = [reason for reason in DrawReason if any(one.reason is reason for one in drawn)]
     return CampaignDraws(
         choose=settings.choose,

@@ -131,7 +131,8 @@ class DrawnGroups:
 class DrawnScenario:
     """How often a scenario was drawn, also as a refill, and how often its rewards were equal.
 
-    `reward` and `differ`: its estimated mean reward, and the chance that the next group's rewards differ.
+    `reward` and `differ`: its estimated mean reward, and the estimated chance that its attempts differ, when it was
+    drawn last.
     """
 
     scenario: str
