@@ -54,7 +54,7 @@ SUCCESS: Final = 0.95
 SEEDS: Final = (7, 11, 23)
 # The settings that choose scenarios, and those that do not, as environment variables.
 CHOOSING: Final[Mapping[bool, Mapping[str, str]]] = {
-    True: {"HONE_CAMPAIGN__CHOOSE": "expected"},
+    True: {"HONE_CAMPAIGN__CHOOSE": "learnability"},
     False: {},
 }
 SETTINGS: Final = {

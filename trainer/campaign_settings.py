@@ -15,6 +15,7 @@ from recorder.settings import HealthSettings as HealthSettings
 from recorder.settings import RuleName as RuleName
 
 BASE = "base"  # the baseline that is the alias's version 0
+UNIFORM = "uniform"  # of `choose`: scenarios in their turn
 _ROUNDING = 1e-6  # shares are written in decimals: as floats, 0.7 + 0.2 + 0.1 is not 1
 
 
@@ -116,6 +117,15 @@ class CampaignSettings(BaseModel):
     """The attempts of so many next steps begin while a step is judged, trained and gated. A group enters the step that
     is open when its last attempt ends, so a slow one delays no step; its tokens may be older than the step's parent
     (`trainer.max_age`). Nothing is sampled ahead of a validation. 0: each step waits for its own attempts."""
+    choose: Literal["uniform", "learnability"] = "uniform"
+    """Which training scenarios a step attempts. `uniform`: all in turn, each pass in another order. `learnability`:
+    rather those whose attempts are expected to get different rewards, by what their earlier groups got (docs/tasks.md).
+    """
+    explore_share: float = Field(0.1, ge=0, le=1)
+    """`learnability`: share of a step's scenarios that is drawn uniformly from the others."""
+    refill: float = Field(0.0, ge=0, le=1)
+    """Largest share of extra attempts in a step, at other scenarios in the place of groups whose rewards are all equal.
+    Such groups teach nothing. It needs `max_lag = 0`. 0: none is replaced."""
     seed: int = 0
     """Random seed of the order of scenarios, and of `split`."""
 
@@ -175,6 +185,15 @@ class CampaignSettings(BaseModel):
     """How long this program's lease on the campaign and its attempts lasts unless it is renewed. A campaign whose
     program was killed can be resumed at once on the same machine, and elsewhere after this time. On one machine with
     the proxy, a program that runs and is only late keeps its attempts."""
+
+    @model_validator(mode="after")
+    def _refill_without_lag(self) -> CampaignSettings:
+        if self.refill and self.max_lag:
+            raise ValueError(
+                "campaign.refill replaces groups within their step, and with campaign.max_lag a step takes the groups "
+                "that have ended: set one of the two to 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _parts_of_a_whole(self) -> CampaignSettings:

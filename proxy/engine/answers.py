@@ -29,9 +29,9 @@ class EngineQuestion:
     max_tokens: int | None = None
     temperature: float = 1.0
 
-    def body(self, model: str) -> dict[str, Any]:
-        """Return the request. Apart from the temperature it samples plainly, whatever the recorded call used, so that
-        logprobs are the model's own.
+    def body(self, model: str, number: int = 1) -> dict[str, Any]:
+        """Return the request for a number of answers. Apart from the temperature it samples plainly, whatever the
+        recorded call used, so that logprobs are the model's own.
         """
         request: dict[str, Any] = {
             "model": model,
@@ -44,7 +44,8 @@ class EngineQuestion:
             "return_token_ids": True,
             "include_reasoning": True,  # without it the engine returns neither ids nor logprobs
         }
-        return request | ({"tools": list(self.tools)} if self.tools else {})
+        several = {"n": number} if number > 1 else {}
+        return request | several | ({"tools": list(self.tools)} if self.tools else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +78,24 @@ def _is_object(call: Any) -> bool:
         return False
 
 
-def read_answer(url: str, body: Mapping[str, Any]) -> EngineAnswer:
-    """Read a chat completion of one choice. Raises EngineError where ids are missing."""
+def read_answers(url: str, body: Mapping[str, Any], number: int = 1) -> list[EngineAnswer]:
+    """Read a chat completion of so many choices. Raises EngineError where ids or choices are missing."""
     try:
-        choice = body["choices"][0]
-        ids = [int(token) for token in choice["token_ids"]]
-        logprobs = [_number(entry["logprob"]) for entry in (choice.get("logprobs") or {}).get("content") or ()]
-        if len(logprobs) != len(ids):
-            logprobs = [math.nan] * len(ids)
         prompt = [int(token) for token in body["prompt_token_ids"]]
-        return EngineAnswer(choice["message"], prompt, ids, logprobs, choice.get("finish_reason"))
+        found = [_read_choice(choice, prompt) for choice in body["choices"]]
     except (KeyError, IndexError, TypeError, ValueError) as e:
         raise EngineError(f"the engine {url} answered without the requested token ids: {str(body)[:300]}") from e
+    if len(found) != number:
+        raise EngineError(f"the engine {url} gave {len(found)} answers instead of {number}")
+    return found
+
+
+def _read_choice(choice: Mapping[str, Any], prompt: Sequence[int]) -> EngineAnswer:
+    ids = [int(token) for token in choice["token_ids"]]
+    logprobs = [_number(entry["logprob"]) for entry in (choice.get("logprobs") or {}).get("content") or ()]
+    if len(logprobs) != len(ids):
+        logprobs = [math.nan] * len(ids)
+    return EngineAnswer(choice["message"], prompt, ids, logprobs, choice.get("finish_reason"))
 
 
 def read_prompt_logprobs(url: str, body: Mapping[str, Any], token_ids: Sequence[int]) -> list[float]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import httpx
 
-from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
+from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answers, read_prompt_logprobs
 from proxy.errors import AdapterError, AdapterNotVisible, ConfigError, EngineError, EngineUnreachable
 from recorder.base.connection_failures import describe_failure
 
@@ -152,8 +152,15 @@ class Replica:
 
     async def answer(self, model: str, question: EngineQuestion) -> EngineAnswer:
         """Return one answer, sampled plainly. Raises EngineUnreachable, EngineError."""
-        body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
-        return read_answer(self.url, body)
+        return (await self.answers(model, question, 1))[0]
+
+    async def answers(self, model: str, question: EngineQuestion, number: int) -> list[EngineAnswer]:
+        """Return a number of answers to one question; the engine computes its prompt once.
+
+        Raises EngineUnreachable, EngineError.
+        """
+        body = await self._json("POST", "/v1/chat/completions", json=question.body(model, number))
+        return read_answers(self.url, body, number)
 
     async def logprobs_of(self, model: str, token_ids: Sequence[int]) -> list[float]:
         """Return the logprobs at temperature 1 of every token after the first; NaN where the engine has none.

@@ -105,13 +105,16 @@ async def ask_first_turns(
     """Have up to `most` pairs judged, until they decide; values are added to `won` as they come.
 
     Starts with `pairs`, one for each first turn or none; for further pairs the first turns are sampled (again), `AGAIN`
-    times each in all. Ends early if the judge could score no pair of a batch, or may not judge any more. Returns
-    the reason if pairs are missing, else "". Raises EngineUnreachable, StoreError.
+    times each in all. First each is sampled once, so that few pairs differ most. Then all further answers to one follow
+    each other, so that those of a batch share its prompt (`ask_both`).
+
+    Ends early if the judge could score no pair of a batch, or may not judge any more. Returns the reason if pairs are
+    missing, else "". Raises EngineUnreachable, StoreError.
     """
     if not await has_judge(arms):
         return "no judge is running to compare behaviour (`hone judge`)"
-    more = AGAIN - 1 if pairs else AGAIN
-    todo: list[AnswerPair | EngineQuestion] = [*pairs, *(question for _ in range(more) for question in questions)]
+    further = (question for question in questions for _ in range(AGAIN - 1))
+    todo: list[AnswerPair | EngineQuestion] = [*(pairs or questions), *further]
     del todo[most:]
     for first in range(0, len(todo), BATCH):
         held = await judging_hold(arms)

@@ -2,8 +2,8 @@
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and texts of its verdicts. Refuses:
 asking engines and bounds of figures (`proxy.gate.sanity`), judges and scenarios (`proxy.gate.behaviour`), which earlier
-versions are compared (`proxy.gate.earlier`), the drift set (`proxy.gate.drift_answers`), and moving an alias: the
-controller applies the verdict.
+versions are compared (`proxy.gate.earlier`), the drift set (`proxy.gate.drift_answers`), how many questions a campaign
+allows (`proxy.gate.token_share`), and moving an alias: the controller applies the verdict.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from proxy.gate.behaviour import BehaviourArms, PairWins
 from proxy.gate.drift_answers import FORGETTING, ForgettingResult, measure_forgetting
 from proxy.gate.earlier import Comparison, HoldVersion, find_earlier
 from proxy.gate.sanity import AnswerPair, SanityBounds
+from proxy.gate.token_share import plan_questions, sampled_length
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
 from recorder.queue.training.steps import step_of_version
-from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project, Store
+from recorder.views.campaigns.tokens import GATE_QUESTIONS, GATE_TOKENS
 from recorder.views.trajectories.transcripts import list_first_turns
 
 Next = Literal["live", "canary", "wait", "reject"]
@@ -34,6 +35,7 @@ SANE: Final = "sane"
 NOTHING_RECORDED: Final = "nothing_recorded"  # no agent has called yet; files, load and probe decide
 UNANSWERED: Final = "unanswered"  # the live version could not answer the questions either; files, load and probe decide
 NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy; files, load and probe decide
+SHARE_SPENT: Final = "share_spent"  # gates took their share of a campaign's tokens; files, load and probe decide
 NOT_PROMOTED: Final = "not_promoted"  # code of a version that was not promoted in time
 
 
@@ -74,10 +76,25 @@ async def examine_version(
 
     `hold`: gives earlier versions a slot of the engines (`gate.earlier`); None: they are not compared.
     """
-    questions = await _questions(arms.store, arms.alias)
+    recorded = await list_first_turns(Project(arms.store, arms.alias.project_id), arms.alias.id, sanity.QUESTIONS)
+    questions = [EngineQuestion(call.messages, call.tools, call.sampling.max_tokens) for call in recorded]
+    plan = await plan_questions(
+        arms.store, arms.version, questions, [sampled_length(call) for call in recorded], settings.max_share
+    )
     held_out = settings.scenarios is not None and policy != "auto"
-    if not questions and not held_out:
-        return GateVerdict(True, NOTHING_RECORDED)
+    if not plan.asked and not held_out:
+        return GateVerdict(True, SHARE_SPENT, plan.why) if plan.why else GateVerdict(True, NOTHING_RECORDED)
+    verdict = await _examine(arms, policy, settings, plan.asked, hold)
+    return replace(verdict, why="; ".join(filter(None, (verdict.why, plan.why))))
+
+
+async def _examine(
+    arms: BehaviourArms,
+    policy: Promote,
+    settings: GateSettings,
+    questions: Sequence[EngineQuestion],
+    hold: HoldVersion | None,
+) -> GateVerdict:
     sane = GateVerdict(True, NOT_ASKED_IN_TIME)
     examination = _Examination(settings, [Comparison(arms, PairWins(settings.win_at_least))])
     try:
@@ -85,7 +102,9 @@ async def examine_version(
             names = arms.version.engine_name, arms.live.engine_name
             pairs = await sanity.ask_both(arms.replica, questions, *names)
             sane = await _sanity(arms, pairs, settings) if questions else GateVerdict(True, NOTHING_RECORDED)
-            if not sane.passed or policy == "auto":
+            if policy == "auto":
+                return replace(sane, figures={**sane.figures, **_cost(pairs)})
+            if not sane.passed:
                 return sane
             await examination.run(pairs, questions, hold)
     except TimeoutError:
@@ -170,9 +189,10 @@ class _Examination:
         return replace(sane, why="; ".join([*whys, *([forgetting.why] if forgetting.why else [])]), figures=figures)
 
 
-async def _questions(store: Store, alias: AliasView) -> list[EngineQuestion]:
-    calls = await list_first_turns(Project(store, alias.project_id), alias.id, sanity.QUESTIONS)
-    return [EngineQuestion(call.messages, call.tools, call.sampling.max_tokens) for call in calls]
+def _cost(pairs: Sequence[AnswerPair]) -> dict[str, float]:
+    """The figures of what the answers took."""
+    answers = [answer for pair in pairs for answer in (pair.candidate, pair.live) if answer is not None]
+    return {GATE_QUESTIONS: len(pairs), GATE_TOKENS: sum(len(answer.token_ids) for answer in answers)}
 
 
 async def _sanity(arms: BehaviourArms, pairs: Sequence[AnswerPair], settings: GateSettings) -> GateVerdict:
@@ -181,6 +201,6 @@ async def _sanity(arms: BehaviourArms, pairs: Sequence[AnswerPair], settings: Ga
     bounds = SanityBounds(settings.kl_max or math.inf, settings.length_times)
     result = await sanity.check_sanity(arms.replica, pairs, against, bounds)
     if result.fault is None:
-        return GateVerdict(True, SANE if result.figures else UNANSWERED, figures=result.figures)
+        return GateVerdict(True, SANE if pairs else UNANSWERED, figures=result.figures)
     code, why = result.fault
     return GateVerdict(False, code, why, result.figures)

@@ -393,6 +393,10 @@ class GateSettings(BaseModel):
     other requests run: set it only for an engine without this fault."""
     length_times: float = Field(2.0, gt=1)
     """Largest factor between the lengths of a version's answers and the live version's, in either direction."""
+    max_share: float = Field(1.0, gt=0, le=1)
+    """Largest share of a campaign's sampled tokens, of its attempts and its gates together, that its gates may take.
+    Past it, a gate asks fewer first turns, and its decision says how many. 1: no bound. Versions of traffic are not
+    bounded."""
     win_at_least: float = Field(0.4, gt=0, lt=1)
     """The share of pairs that a version should win before a judge. A pair is its answer and the live version's to the
     same recorded first turns. The version is rejected only if its share is significantly lower. Where no judge runs,

@@ -711,6 +711,22 @@ attempts = Table(
     Index(None, "campaign_id", "state"),
 )
 
+# The scenarios of a campaign's steps where their draw is more than their turn, written before their attempts start.
+draws = Table(
+    "draws",
+    metadata,
+    Column("campaign_id", Text, ForeignKey("campaigns.id"), nullable=False),
+    Column("step_number", Integer, nullable=False),
+    Column("place", Integer, nullable=False),  # in the step
+    Column("scenario_id", Text, ForeignKey("scenarios.id"), nullable=False),
+    Column("refill", Integer, nullable=False),  # 0: it began the step; else the number of the refill
+    Column("reason", Text, nullable=False),  # uniform, chosen, explored, refill
+    Column("reward", Double, nullable=False),  # the estimates at the draw: the mean reward, …
+    Column("differ", Double, nullable=False),  # … and the chance that its attempts' rewards differ
+    Column("seed", Text, nullable=False),
+    PrimaryKeyConstraint("campaign_id", "step_number", "place"),
+)
+
 steps = Table(
     "steps",
     metadata,

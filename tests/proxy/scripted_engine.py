@@ -68,6 +68,7 @@ class ScriptedEngine:
         self.base_root = "/base"
         self.disk: Path | None = None  # its host's folder of adapters, seen under every path; None: this machine's
         self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
+        self.chats = 0  # requests for one or more answers
         self.chats_to_break = 0  # so many next ones are cut off
         self.asked_at_once = 0  # requests for prompts' logprobs, at most
         self._asked_now = 0
@@ -190,7 +191,9 @@ class ScriptedEngine:
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self.calls.append(("chat", body["model"]))
+        number = body.get("n", 1)
+        self.calls += [("chat", body["model"])] * number  # one for each answer
+        self.chats += 1
         if self.chats_to_break:
             self.chats_to_break -= 1
             assert request.transport is not None
@@ -201,7 +204,10 @@ class ScriptedEngine:
         said = {"content": [{"token": "x", "logprob": speech.logprob}] * speech.tokens}
         choice = {"message": speech.message(), "token_ids": [WORD] * speech.tokens, "logprobs": said}
         return web.json_response(
-            {"prompt_token_ids": PROMPT, "choices": [choice | {"index": 0, "finish_reason": "stop"}]}
+            {
+                "prompt_token_ids": PROMPT,
+                "choices": [choice | {"index": at, "finish_reason": "stop"} for at in range(number)],
+            }
         )
 
     async def _prompt_logprobs(self, body: dict[str, Any]) -> web.Response:

@@ -104,6 +104,7 @@ class Script:
     """What the ring does, for tests to set."""
 
     skill: Callable[[int], float] = lambda number: min(1.0, 0.3 + 0.2 * number)  # share of right answers by version
+    at: Mapping[str, float] = field(default_factory=dict)  # share of right answers to an input, by whatever version
     by_steps: bool = False  # `skill` is asked by how many steps a version is from version 0, and not by its number
     fail: Callable[[int], bool] = lambda call: False  # which calls (counted from 1) the engine fails with 500
     hold: asyncio.Event | None = None  # calls from `hold_after` on wait for it
@@ -236,6 +237,7 @@ class Ring:
         provider = self.script.providers.get(body["model"])
         number = await self._steps_to(version) if self.script.by_steps else version.number
         skill = self.script.skill(number) if provider is None else provider
+        skill = self.script.at.get(question, skill)
         answer = f"answer {question}" if _luck(trajectory) < skill else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
         now = time.time()

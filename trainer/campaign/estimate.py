@@ -26,7 +26,7 @@ from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures.arms import baseline_arms
 from trainer.measures.campaign_measure import choose_measure
 from trainer.tasks.scenarios import Scenario
-from trainer.tasks.selection import draw_scenarios
+from trainer.tasks.selection import draw_scenarios, most_refills
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "from the lengths of the scenarios and the token limit of an answer"
@@ -175,7 +175,11 @@ def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Sp
     s, train = plan.settings, plan.train or ()
     each = s.val_attempts + against_version_0
     for step in range(1, s.steps + 1):
-        yield "train", draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
+        drawn = draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
+        yield "train", drawn, s.group_size
+        # Which ones are attempted besides is not known before: those of the step have their size.
+        refills = most_refills(train, s.scenarios_per_step, step, s.adversarial_share, s.refill)
+        yield "train", drawn[: min(refills, len(train) - len(drawn))], s.group_size
     for _ in (*_validated_after(s), *baseline_arms(s)):
         yield "val", plan.val, each
     for _ in ("live", *{BASE, *baseline_arms(s)}):

@@ -39,11 +39,12 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
+from trainer.campaign.draw import ScenarioDraw
 from trainer.campaign.lag import LagRule, main_version, stale_share
 from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, scenario_figures
 from trainer.campaign.pipeline import StepPipeline, open_pipeline
 from trainer.campaign.record import summarize_campaign, write_event
-from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
+from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, is_decided, refuse_broken_agent
 from trainer.campaign.service import AliasService
 from trainer.campaign.stop_evaluation import (
     StopEvaluator,
@@ -62,7 +63,6 @@ from trainer.progress import PHASES, Notice, PhaseStatus, Progress
 from trainer.settings import TrainerSettings
 from trainer.step import engine_trial
 from trainer.step.summary import StepReport, StepTrainer, add_counts, load_earlier_report, merge_reports
-from trainer.tasks.selection import draw_scenarios
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,6 @@ class Campaign:
         self._still_ours = still_ours  # raises CampaignBusy if the campaign's lease was lost
         self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
-        self._train_scenarios: Sequence[Scenario] = ()
         self._pipeline: StepPipeline | None = None  # where attempts are sampled ahead of their step
         self._compared = compared
         self._service = AliasService(store, alias, campaign.name, settings.live_timeout_s, progress)
@@ -138,7 +137,6 @@ class Campaign:
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
         train, val, test = await self._scenarios()
-        self._train_scenarios = train
         evaluator = StopEvaluator(
             self._store,
             self._campaign,
@@ -152,13 +150,14 @@ class Campaign:
         await self._begin(history, evaluator)
         await self._until_accepted()
         s = self._settings
+        draw = ScenarioDraw(self._store, self._campaign.id, s, train)
         self._pipeline = await open_pipeline(
             self._store,
             self._campaign,
             LagRule(s.max_lag, evaluator.last_step, s.val_every if val else None),
             s.group_size,
             train,
-            self._scenarios_of,
+            draw.scenarios,
             done=history.steps_done,
             sampler=self._sampler,
             progress=self._progress,
@@ -166,7 +165,7 @@ class Campaign:
         await self._validate(history, val, last=False)
         while (stop := await evaluator.stop(history)) is None:
             held = bool(history.steps) and history.steps[-1].failed
-            done = await self._step(history.steps_done + 1, held=held)
+            done = await self._step(history.steps_done + 1, draw, held=held)
             await self._tell(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
@@ -192,11 +191,6 @@ class Campaign:
         begun = evaluator.begun(step, recipe, paused=paused)
         await write_event(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
-
-    async def _scenarios_of(self, step: int) -> Sequence[Scenario]:
-        """The training scenarios of a step."""
-        s = self._settings
-        return draw_scenarios(self._train_scenarios, s.scenarios_per_step, step, s.seed, s.adversarial_share)
 
     async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
         id_ = self._campaign.id
@@ -278,18 +272,22 @@ class Campaign:
 
     # --- a step
 
-    async def _step(self, step: int, *, held: bool) -> StepDone:
+    async def _step(self, step: int, draw: ScenarioDraw, *, held: bool) -> StepDone:
         """`held`: the step before it failed, so that nothing is sampled ahead of this one's end."""
         self._seconds = {}
         self._still_ours()
         self._raise_early()
         await self._until_decided(step)
         before = await self._service.live()
-        with self._timed("sampling"):
-            of, tally = await self._sample(step, held=held)
-        refuse_broken_agent(of, tally)
-        with self._timed("judging"):
-            groups = await self._sampler.scored(of)
+        if self._pipeline is not None:
+            with self._timed("sampling"):
+                of, tally = await self._pipeline.fill(step, held=held)
+            groups = await self._scored(of, tally)
+        else:
+            tally, groups = await self._attempt(step, await draw.scenarios(step))
+            # Where the judge is too late already, more groups would make it later.
+            while all(map(is_decided, groups)) and (refilled := await draw.refill(step)) is not None:
+                tally, groups = await self._attempt(step, refilled)
         measured = await self._measurer.measure(groups)
         loaded = await self._measurer.load(groups)
         figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
@@ -315,12 +313,18 @@ class Campaign:
         by = CampaignMeasure.REWARD if self._compared.averaged else CampaignMeasure.SUCCESS
         return replace(done, scenarios=scenarios_now, scenario_measure=by)
 
-    async def _sample(self, step: int, *, held: bool) -> tuple[AttemptRound, RoundTally]:
-        """The groups that a step is made of, and the outcomes of their attempts."""
-        if self._pipeline is not None:
-            return await self._pipeline.fill(step, held=held)
-        of = AttemptRound(step, Purpose.TRAIN, await self._scenarios_of(step), range(self._settings.group_size))
-        return of, await self._sampler.sample(of)
+    async def _attempt(self, step: int, scenarios: Sequence[Scenario]) -> tuple[RoundTally, list[GroupStatus]]:
+        """Attempt what is not attempted yet of a step's scenarios, and wait for the scores of all."""
+        of = AttemptRound(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
+        with self._timed("sampling"):
+            tally = await self._sampler.sample(of)
+        return tally, await self._scored(of, tally)
+
+    async def _scored(self, of: AttemptRound, tally: RoundTally) -> list[GroupStatus]:
+        """Wait for the scores of a round's groups. Raises `CampaignError` if every attempt failed."""
+        refuse_broken_agent(of, tally)
+        with self._timed("judging"):
+            return await self._sampler.scored(of)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on any earlier version: no step begins while one is undecided."""
@@ -477,4 +481,4 @@ class Campaign:
         try:
             yield
         finally:
-            self._seconds[phase] = time.monotonic() - began
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - began

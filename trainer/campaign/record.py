@@ -43,8 +43,8 @@ from trainer.tasks.scenarios import Scenario
 # Settings that stay as they were when the campaign began, so that its steps are comparable. After a pause the judge
 # recipe may change.
 SHAPE = (
-    "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
-    "judge_recipe",
+    "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "choose", "explore_share", "refill",
+    "val_attempts", "baselines", "beat", "judge_recipe",
 )  # fmt: skip
 
 _RENEWALS_A_LEASE = 3  # of the attempts

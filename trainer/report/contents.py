@@ -30,8 +30,10 @@ from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasur
 from recorder.views.campaigns.history import CampaignHistory, read_history
 from recorder.views.campaigns.lengths import read_lengths
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
+from recorder.views.campaigns.tokens import load_campaign_tokens
 from trainer.campaign.service import rank_versions
 from trainer.report import conversations
+from trainer.report.draws import load_draws
 from trainer.report.shapes import (
     CampaignReport,
     CampaignStatus,
@@ -231,6 +233,8 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         notes=notes,
         computed_on=await _computed_on(store, campaign),
         lengths=await read_lengths(store, campaign.id),
+        draws=await load_draws(store, campaign),
+        sampled=await load_campaign_tokens(store, campaign.id),
     )
 
 

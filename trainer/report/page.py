@@ -19,7 +19,7 @@ from typing import Final
 import jinja2
 from markupsafe import Markup, escape
 
-from recorder.base.terminal import clean, format_number
+from recorder.base.terminal import clean, format_number, percent
 from recorder.processes import file_modes
 from recorder.stats.charts import Chart, dark_inks, draw_svg
 from trainer.report import presentation
@@ -53,6 +53,7 @@ def render_page(report: CampaignReport) -> str:
             steps=presentation.head_and_tail(report.steps, *STEPS),
             own_points={point.step: point for point in report.own},
             validations=presentation.head_and_tail(report.validations, *VALIDATIONS),
+            drawn=presentation.head_and_tail(report.draws.scenarios if report.draws else (), *presentation.DRAWN),
         )
     )
 
@@ -88,6 +89,7 @@ def _environment() -> jinja2.Environment:
         "visible": clean,
         "count": presentation.format_count,
         "number": format_number,
+        "percent": percent,
         "span": presentation.format_span,
     }
     made.filters |= {

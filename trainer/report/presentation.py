@@ -17,7 +17,8 @@ from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
 from recorder.views.campaigns.events import CampaignMeasure
 from recorder.views.campaigns.lengths import AttemptLengths
-from trainer.report.shapes import CampaignReport, GoalResult, MeasuredPoint, WithheldTools
+from recorder.views.campaigns.tokens import CampaignTokens
+from trainer.report.shapes import CampaignDraws, CampaignReport, DrawnGroups, GoalResult, MeasuredPoint, WithheldTools
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _NAMES: Final = {CampaignMeasure.SUCCESS: "success", CampaignMeasure.WINS: "win rate", CampaignMeasure.REWARD: "reward"}
@@ -143,6 +144,31 @@ def withheld_text(kept: WithheldTools) -> str:
     return "; ".join(parts)
 
 
+def draws_sentence(drawn: CampaignDraws) -> str:
+    """How scenarios were drawn, and how many attempts taught nothing, before and after groups were replaced."""
+    explored = f", {drawn.explore_share:.0%} of them drawn uniformly" if drawn.choose == "learnability" else ""
+    refill = f"; up to {drawn.refill:.0%} more to replace equal groups" if drawn.refill else ""
+    before = f"{percent(wasted_share(drawn.begun))} of {format_count(drawn.begun.attempts)} attempts"
+    after = f", {percent(wasted_share(drawn.all))} of {format_count(drawn.all.attempts)} with those of refills"
+    wasted = f"In groups of equal rewards were {before}{after if drawn.refill else ''}."
+    return f"Scenarios drawn by {drawn.choose}{explored}{refill}. {wasted}"
+
+
+def wasted_share(groups: DrawnGroups) -> float | None:
+    """The share of attempts that taught nothing; None: there are none."""
+    return groups.wasted / groups.attempts if groups.attempts else None
+
+
+def gates_sentence(sampled: CampaignTokens) -> str:
+    """What the gates took of the sampled tokens; empty: no gate asked anything."""
+    if not sampled.gates or sampled.gate_share is None:
+        return ""
+    total = format_count(sampled.attempts + sampled.of_gates)
+    limited = next((one for one in reversed(sampled.gates) if "gate.max_share" in one.why), None)
+    last = f"; the last bounded one, {limited.version}: {limited.why}" if limited is not None else ""
+    return f"gates took {percent(sampled.gate_share)} of {total} sampled tokens{last}"
+
+
 def goal_text(goal: GoalResult) -> str:
     """Whether a goal is met."""
     return "not measured" if goal.holds is None else "holds" if goal.holds else "does not hold"
@@ -154,6 +180,7 @@ def head_and_tail(rows: Sequence[T], head: int, tail: int) -> tuple[Sequence[T],
     return (rows, 0, ()) if between <= 0 else (rows[:head], between, rows[-tail:])
 
 
+DRAWN: Final = (12, 4)  # scenarios shown of a long list: the first and the last
 SMALL: Final = (4.6, 2.0)  # inches, of 72 points
 _MOST_BARS: Final = 50  # with more steps, one bar stands for several
 _TITLES: Final = {

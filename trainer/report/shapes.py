@@ -12,6 +12,7 @@ from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
 from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged, StepDone
 from recorder.views.campaigns.lengths import AttemptLengths
+from recorder.views.campaigns.tokens import CampaignTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,54 @@ class WithheldTools:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnGroups:
+    """Scored groups that were drawn for one reason (or, with an empty one, all that began steps, or all).
+
+    `equal` of them had equal rewards, and their `wasted` of `attempts` taught nothing. `expected`: the mean estimated
+    chance that a group's rewards differ.
+    """
+
+    reason: str
+    groups: int
+    equal: int
+    attempts: int
+    wasted: int
+    expected: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnScenario:
+    """How often a scenario was drawn, also as a refill, and how often its rewards were equal.
+
+    `reward` and `differ`: its estimated mean reward, and the estimated chance that its attempts differ, when it was
+    drawn last.
+    """
+
+    scenario: str
+    reward: float
+    differ: float
+    drawn: int
+    equal: int
+    refills: int
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignDraws:
+    """What a campaign drew, and why: by reason, and by scenario, the most often drawn first.
+
+    `begun`: the groups that began steps. `all`: these and their refills.
+    """
+
+    choose: str
+    explore_share: float
+    refill: float
+    begun: DrawnGroups
+    all: DrawnGroups
+    by_reason: Sequence[DrawnGroups]
+    scenarios: Sequence[DrawnScenario]
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignReport:
     """One campaign. Times are unix seconds.
 
@@ -158,3 +207,5 @@ class CampaignReport:
     notes: Sequence[str]  # what is not in the report, and why
     computed_on: str | None = None  # what the newest step computed on instead of the base
     lengths: AttemptLengths | None = None  # of the training attempts
+    draws: CampaignDraws | None = None  # None: all scenarios in turn, and no refill
+    sampled: CampaignTokens = field(default_factory=lambda: CampaignTokens(0))  # by attempts and gates

@@ -12,10 +12,10 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from recorder.base.terminal import NONE, build_table, clean, clean_line, format_number
+from recorder.base.terminal import NONE, build_table, clean, clean_line, format_number, percent
 from trainer.report import presentation
 from trainer.report.presentation import figure_title
-from trainer.report.shapes import CampaignReport, MeasuredPoint
+from trainer.report.shapes import CampaignReport, DrawnScenario, MeasuredPoint
 
 _HEAD, _TAIL = 4, 16  # the first and last validations shown, if there are many
 _CHARS: Final = 100  # of a conversation's last message
@@ -30,6 +30,7 @@ def report_text(report: CampaignReport) -> RenderableType:
         *_goals(report),
         *_alarms(report),
         *_left_out(report),
+        *_draws(report),
         *_health(report),
         *_pairs(report),
         *(clean_line(f"Not shown: {note}.", style="dim") for note in report.notes),
@@ -65,6 +66,7 @@ def _facts(report: CampaignReport) -> RenderableType:
         ("computed on", presentation.computed_on_text(report.computed_on)),
         ("tools", presentation.withheld_text(report.withheld)),
         ("judge", presentation.judging_cost_text(report.judged)),
+        ("gates", presentation.gates_sentence(report.sampled)),
         ("seconds", ", ".join(f"{phase} {presentation.format_span(taken)}" for phase, taken in report.seconds.items())),
         ("began", f"{presentation.format_time(report.began_at)}, ended {presentation.format_time(report.ended_at)}"),
     ]
@@ -145,6 +147,31 @@ def _left_out(report: CampaignReport) -> Iterator[RenderableType]:
             [(o.trajectories, o.code, o.meaning) for o in report.excluded],
             right=("trajectories",),
         )
+
+
+def _draws(report: CampaignReport) -> Iterator[RenderableType]:
+    drawn = report.draws
+    if drawn is None:
+        return
+    yield _headed("Drawn scenarios")
+    yield clean_line(presentation.draws_sentence(drawn))
+    reasons = [
+        (one.reason, one.groups, one.equal, percent(presentation.wasted_share(one)), percent(one.expected))
+        for one in drawn.by_reason
+    ]
+    by_reason = ("drawn", "groups", "equal", "wasted attempts", "expected to differ")
+    yield build_table(by_reason, reasons, right=by_reason[1:])
+    head, between, tail = presentation.head_and_tail(drawn.scenarios, *presentation.DRAWN)
+    rows = [_drawn(one) for one in head]
+    rows += [(f"{between} more", "", "", "", "", "")] if between else []
+    rows += [_drawn(one) for one in tail]
+    columns = ("scenario", "reward", "chance to differ", "drawn", "equal", "refills")
+    yield build_table(columns, rows, right=columns[1:])
+
+
+def _drawn(one: DrawnScenario) -> tuple[str, ...]:
+    counts = (one.drawn, one.equal, one.refills)
+    return one.scenario, format_number(one.reward), percent(one.differ), *map(str, counts)
 
 
 def _health(report: CampaignReport) -> Iterator[RenderableType]:

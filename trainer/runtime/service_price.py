@@ -7,6 +7,7 @@ Owns: the tokens that a trajectory is expected to have. Refuses: the rule that t
 from __future__ import annotations
 
 import asyncio
+import math
 
 from proxy.settings.hone import HoneSettings
 from recorder.errors import StoreError
@@ -26,7 +27,8 @@ def explain_plan_price(settings: HoneSettings, row_tokens: int | None) -> str | 
     if settings.trainer.backend != "tinker":
         return None
     campaign = settings.campaign
-    trajectories = campaign.scenarios_per_step * campaign.group_size
+    groups = campaign.scenarios_per_step + math.ceil(campaign.scenarios_per_step * campaign.refill)
+    trajectories = groups * campaign.group_size
     return explain_price(trajectories, row_tokens or settings.trainer.token_budget)
 
 

@@ -1,8 +1,9 @@
 """Select scenarios: those that each step attempts, and those of each part (training, validation, test).
 
-Owns: the order in which steps draw scenarios, which depends on the seed only, with the share of adversarial ones; the
-part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a scenario that
-is in two parts. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), and running anything.
+Owns: the order in which steps draw scenarios, which depends on the seed only, with the share of adversarial ones; how
+many of each kind a step draws, and how many groups it may replace; the part of a scenario, reading the parts from one
+file or from one file each, counting them, and rejecting a scenario that is in two parts. Refuses: the form of a
+scenario file (`trainer.tasks.scenarios`), drawing by chances (`trainer.tasks.chances`), and running anything.
 
 A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import ScenariosInvalid
@@ -45,20 +46,54 @@ def draw_scenarios(scenarios: Sequence[M], per_step: int, step: int, seed: int, 
     Over the steps the adversarial ones are `adversarial_share` of all drawn, to less than one scenario: with few a
     step, only some steps have one. If there are fewer of a kind than a step needs, it takes them all.
     """
+    kinds = step_ranges(scenarios, per_step, step, adversarial_share)
+    if len(kinds) < 2:
+        return [one for kind in kinds for one in draw_in_passes(kind.scenarios, per_step, step, seed)]
+    ordinary, adversarial = kinds
+    drawn = _from_ring(ordinary.scenarios, ordinary.start, ordinary.end, f"{seed}:ordinary")
+    return [*drawn, *_from_ring(adversarial.scenarios, adversarial.start, adversarial.end, f"{seed}:adversarial")]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRange(Generic[M]):
+    """The scenarios of one kind, and a step's positions among all that a campaign draws of it: `start` to `end` - 1."""
+
+    scenarios: Sequence[M]
+    start: int
+    end: int
+
+
+def step_ranges(scenarios: Sequence[M], per_step: int, step: int, adversarial_share: float) -> list[StepRange[M]]:
+    """What a step (counted from 1) draws of each kind, the adversarial ones last; of one kind, if there is one only."""
     ordinary, adversarial = _kinds(scenarios, adversarial_share)
-    if not (ordinary and adversarial):
-        return draw_in_passes(ordinary or adversarial, per_step, step, seed)
-    plain, adversarial_count = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     before, after = step - 1, step
+    if not (ordinary and adversarial):
+        only = ordinary or adversarial
+        size = min(per_step, len(only))
+        return [StepRange(only, before * size, after * size)] if size else []
+    plain, adversarial_count = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     # rounded in opposite ways, so that both together fill a step
-    drawn = _from_ring(ordinary, math.ceil(before * plain), math.ceil(after * plain), f"{seed}:ordinary")
-    adversarial_drawn = _from_ring(
-        adversarial,
-        math.floor(before * adversarial_count),
-        math.floor(after * adversarial_count),
-        f"{seed}:adversarial",
-    )
-    return [*drawn, *adversarial_drawn]
+    return [
+        StepRange(ordinary, math.ceil(before * plain), math.ceil(after * plain)),
+        StepRange(adversarial, math.floor(before * adversarial_count), math.floor(after * adversarial_count)),
+    ]
+
+
+def share_of_range(share: float, start: int, end: int) -> int:
+    """How many of the positions from `start` to `end` of an endless sequence belong to a share of it.
+
+    Over all positions they are the share, to less than one. Exact: the written decimal, not the float nearest to it.
+    """
+    exact = Fraction(str(share))
+    return math.floor(end * exact) - math.floor(start * exact)
+
+
+def most_refills(
+    scenarios: Sequence[DrawableScenario], per_step: int, step: int, adversarial_share: float, refill: float
+) -> int:
+    """How many groups a step may replace, if over all steps it is a share of those that begin them."""
+    ranges = step_ranges(scenarios, per_step, step, adversarial_share)
+    return share_of_range(refill, sum(kind.start for kind in ranges), sum(kind.end for kind in ranges))
 
 
 def draw_in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:

@@ -75,3 +75,12 @@ async def test_pairs_at_hand_are_judged_first_and_no_more_than_wanted_in_all(wor
             await behaviour.ask_first_turns(arms, at_hand, [p.question for p in at_hand], most, won)
             assert len(won.values) == most
             assert len(world.engine.calls) - before == 2 * asked
+
+
+async def test_further_answers_to_one_first_turn_share_a_batch_after_each_was_asked_once(world: World) -> None:
+    asked = [pair(n).question for n in range(8)]
+    async with compared(world) as arms:
+        before, chats = len(world.engine.calls), world.engine.chats
+        await behaviour.ask_first_turns(arms, [], asked, 2 * BATCH, PairWins(0.499))
+        assert len(world.engine.calls) - before == 2 * 2 * BATCH
+        assert world.engine.chats - chats == 2 * (8 + 3)  # three times two of them, and twice another

@@ -98,3 +98,21 @@ def test_a_question_is_asked_plainly_and_its_answer_is_bounded() -> None:
         "max_tokens": 20,
         "tools": TOOLS,
     } == EngineQuestion(QUESTION.messages, TOOLS, max_tokens=20).body("m")
+
+
+async def test_answers_to_the_same_first_turns_are_asked_for_together(engine: ScriptedEngine) -> None:
+    other = EngineQuestion([{"role": "user", "content": "Where is my other parcel?"}])
+    replica = Replica(engine.url, None)
+    pairs = await ask_both(replica, [QUESTION, other, QUESTION, QUESTION], NEW, OLD)
+    await replica.close()
+    assert [pair.question for pair in pairs] == [QUESTION] * 3 + [other]
+    assert engine.calls.count(("chat", NEW)) == engine.calls.count(("chat", OLD)) == 4
+    assert engine.chats == 2 * 2
+
+
+async def test_all_answers_of_a_request_that_an_engine_refuses_are_missing(engine: ScriptedEngine) -> None:
+    engine.speech = {"helpdesk@2": Speech(status=500)}
+    replica = Replica(engine.url, None)
+    pairs = await ask_both(replica, [QUESTION] * 2, NEW, OLD)
+    await replica.close()
+    assert [pair.candidate for pair in pairs] == [None, None]

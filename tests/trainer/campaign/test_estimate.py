@@ -106,6 +106,13 @@ def test_what_tempts_is_counted_in_its_share() -> None:
     assert (found.training, found.input_tokens) == (10 * 4, 4 * (8 * 100 + 2 * 1000))
 
 
+def test_refills_count_as_if_every_step_took_all_that_it_may() -> None:
+    listed = [Scenario(f"task-{n}", "x" * 400) for n in range(8)]
+    found = count_campaign(plan(listed, scenarios_per_step=2, steps=4, refill=0.25), [])
+    assert (found.training, found.input_tokens) == (4 * (2 * 4 + 2), 100 * 4 * (2 * 4 + 2))
+    assert count_campaign(plan(listed, scenarios_per_step=8, steps=4, refill=0.25), []).training == 4 * 8 * 4
+
+
 def test_ruler_is_asked_once_a_group_and_not_about_one_run() -> None:
     found = count_campaign(plan([PLAIN, CODED], [PLAIN]), [RULER, FEEDBACK, RULE])
     assert (found.ruler, found.rubric, found.judged) == (3 * 2, 0, 3 * 2 * 4)

@@ -7,9 +7,11 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from recorder.queue.entered_steps import PlannedGroup
 from trainer.campaign.lag import LagRule, choose_groups, main_version, stale_share
+from trainer.campaign_settings import CampaignSettings
 
 
 def group(name: str, step: int, ended_at: float | None) -> PlannedGroup:
@@ -112,3 +114,9 @@ def test_the_version_that_sampled_most_groups_made_a_steps_attempts() -> None:
 def test_the_share_of_stale_groups_counts_those_with_a_version() -> None:
     assert stale_share(["parent", "old", "old", None], "parent") == pytest.approx(2 / 3)
     assert stale_share([None], "parent") == 0
+
+
+def test_a_step_that_replaces_groups_waits_for_its_own() -> None:
+    with pytest.raises(ValidationError, match=r"campaign\.refill .* campaign\.max_lag"):
+        CampaignSettings(agent="agent:run", max_lag=1, refill=0.5)
+    assert CampaignSettings(agent="agent:run", max_lag=1, choose="learnability").max_lag == 1

@@ -15,7 +15,7 @@ from recorder.capture.recorder import Recorder
 from recorder.messages.calls import Address
 from recorder.queue import attempts, campaigns, claims
 from recorder.queue.attempts import NewAttempt
-from recorder.queue.campaigns import CampaignView, GroupBinding, NewScenario
+from recorder.queue.campaigns import CampaignView, GroupBinding, NewScenario, Split
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart
 from recorder.registry import aliases, versions
@@ -55,15 +55,21 @@ class Played:
             await ledger.write_rows(conn, [row])
 
     async def attempted(
-        self, scenario: str, step: int, version: VersionView, said: Sequence[tuple[str, float]], **score: Any
+        self,
+        scenario: str,
+        step: int,
+        version: VersionView,
+        said: Sequence[tuple[str, float]],
+        *,
+        split: Split = "val",
+        **score: Any,
     ) -> list[str]:
-        """A held-out scenario attempted by a version: what each run said, and its reward. The runs' ids."""
-        listed = await campaigns.list_scenarios(self.store, self.campaign.id, "val")
+        """A scenario attempted by a version: what each run said, and its reward. The runs' ids."""
+        listed = await campaigns.list_scenarios(self.store, self.campaign.id, split)
+        purpose = Purpose.TRAIN if split == "train" else Purpose.VAL
         (one,) = [each for each in listed if each.external_id == scenario]
         name = f"{self.campaign.name}-{step}-{scenario}"
-        planned = [
-            NewAttempt(one.id, step, Purpose.VAL, number, name, f"{number}~{name}") for number in range(len(said))
-        ]
+        planned = [NewAttempt(one.id, step, purpose, number, name, f"{number}~{name}") for number in range(len(said))]
         bound = [GroupBinding(name, one.id, len(said))]
         (group,) = await campaigns.bind_groups(Project(self.store, PROJECT), self.campaign.id, self.alias.id, bound)
         await attempts.new_attempts(self.store, self.campaign.id, planned)
@@ -79,7 +85,7 @@ class Played:
 
     async def _run(self, plan: NewAttempt, asked: str, version: VersionView, text: str) -> str:
         address = Address(
-            trajectory=plan.trajectory_external_id, group=plan.group_external_id, purpose=Purpose.VAL, done=True
+            trajectory=plan.trajectory_external_id, group=plan.group_external_id, purpose=plan.purpose, done=True
         )
         made = await Talk(self.recorder).call([user(asked)], text, address, version_id=version.id)
         run = made.attribution.trajectory

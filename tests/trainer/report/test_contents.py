@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from recorder.base.terminal import show
 from recorder.errors import NotFound
-from recorder.queue import campaigns, leases
+from recorder.queue import campaigns, draws, leases
+from recorder.queue.campaigns import NewScenario
+from recorder.queue.draws import Draw, DrawReason
 from recorder.registry import versions
 from recorder.states import CampaignState
 from recorder.store.database import Project
@@ -26,6 +29,7 @@ from recorder.views.campaigns.events import (
     SettingChanged,
 )
 from recorder.views.campaigns.lengths import AttemptLengths
+from recorder.views.campaigns.tokens import CampaignTokens, GateCost
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
@@ -201,3 +205,56 @@ def test_what_no_step_took_is_among_the_excluded() -> None:
     ended = CampaignEnded("orders", "target", "", 1, "helpdesk@1", 9.0, left_out={"campaign_ended": 8, "over_age": 16})
     found = excluded_trajectories([step(1, left_out={"over_age": 16})], ended)
     assert [(one.code, one.trajectories) for one in found] == [("over_age", 16), ("campaign_ended", 8)]
+
+
+async def test_what_was_drawn_is_told_by_reason_and_by_scenario_with_what_came_of_it(
+    world: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = [NewScenario(f"task-{n}", n) for n in range(4)]
+    await campaigns.add_scenarios(world.store, world.campaign.id, "train", new)
+    listed = await campaigns.list_scenarios(world.store, world.campaign.id, "train")
+    await campaigns.set_settings(
+        world.store, world.campaign.id, {"choose": "learnability", "explore_share": 0.5, "refill": 0.5, "group_size": 2}
+    )
+    reasons = [(DrawReason.CHOSEN, 0), (DrawReason.EXPLORED, 0), (DrawReason.REFILL, 1)]
+    drawn = [
+        Draw(1, place, one.id, refill, why, 0.5, 0.25 * place, "0:1:0")
+        for place, (one, (why, refill)) in enumerate(zip(listed, reasons, strict=False))
+    ]
+    await draws.write_draws(world.store, world.campaign.id, drawn)
+    for one, rewards in zip(listed, [(1.0, 0.0), (1.0, 1.0), (1.0, 0.0)], strict=False):
+        said = [(f"said {reward}", reward) for reward in rewards]
+        await world.attempted(one.external_id, 1, world.zero, said, split="train")
+    report = await told(world)
+    assert report.draws is not None
+    assert (report.draws.choose, report.draws.begun.equal, report.draws.begun.groups) == ("learnability", 1, 2)
+    assert (report.draws.all.wasted, report.draws.all.attempts) == (2, 6)
+    assert [(one.reason, one.groups, one.equal, one.expected) for one in report.draws.by_reason] == [
+        ("chosen", 1, 0, 0.0), ("explored", 1, 1, 0.25), ("refill", 1, 0, 0.5),
+    ]  # fmt: skip
+    assert [(one.scenario, one.drawn, one.equal, one.refills) for one in report.draws.scenarios] == [
+        ("task-1", 1, 1, 0), ("task-0", 1, 0, 0), ("task-2", 1, 0, 1),
+    ]  # fmt: skip
+    assert [one.differ for one in report.draws.scenarios] == [0.25, 0.0, 0.5]
+    show(terminal.report_text(report))
+    shown = capsys.readouterr().out
+    assert "In groups of equal rewards were 50.0 % of 4 attempts, 33.3 % of 6 with those of refills." in " ".join(
+        shown.split()
+    )
+    assert "task-2" in shown
+
+
+async def test_a_campaign_that_draws_in_turn_shows_no_draws_and_where_no_gate_asked_anything_nothing_of_gates(
+    world: Played,
+) -> None:
+    await climbed(world, 1)
+    report = await told(world)
+    assert report.draws is None
+    assert presentation.gates_sentence(report.sampled) == ""
+
+
+def test_the_share_of_gates_is_told_with_the_last_that_was_bounded() -> None:
+    bounded = "sane: 2 of 16 first turns were asked: … (gate.max_share)"
+    gates = [GateCost("helpdesk@1", 300, 16, "sane"), GateCost("helpdesk@2", 100, 2, bounded)]
+    found = presentation.gates_sentence(CampaignTokens(1600, gates))
+    assert found == f"gates took 20.0 % of 2,000 sampled tokens; the last bounded one, helpdesk@2: {bounded}"

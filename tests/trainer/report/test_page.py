@@ -13,14 +13,18 @@ from recorder.base.terminal import clean, show
 from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
 from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged
+from recorder.views.campaigns.tokens import CampaignTokens, GateCost
 from tests.proxy.dashboard.xss import CORPUS
 from tests.trainer.report.played import step, validated
 from trainer.report import contents, page
 from trainer.report.contents import excluded_trajectories, phase_seconds
 from trainer.report.shapes import (
     AlarmEvidence,
+    CampaignDraws,
     CampaignReport,
     CampaignStatus,
+    DrawnGroups,
+    DrawnScenario,
     ExcludedTrajectories,
     GoalResult,
     ReportConversation,
@@ -52,6 +56,8 @@ def report(
     ]
     talk = ReportConversation("traj_1", text, 0.5, [ReportMessage(text, each, 9) for each in said], 5, 4)
     alarm = Alarm(1, text, "pause", text, evidence=[{"trajectory": text, "reward": text, "part": text}])
+    groups = DrawnGroups(text, 2, 1, 16, 8, 0.5)
+    drawn = [DrawnScenario(text, 0.5, 0.9, 3, 1, number) for number in range(20)]
     made = CampaignReport(
         id="camp_1", name=text, alias=text, state=CampaignState.STOPPED, made_at=2.0, began_at=1.0, ended_at=2.0,
         status=CampaignStatus("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
@@ -65,6 +71,8 @@ def report(
         withheld=WithheldTools([text], 2), seconds=phase_seconds(done),
         health=contents.health_figures(done),
         steps=done, pairs=[ScenarioPair(text, text, talk, talk, 0.5)], notes=[text],
+        draws=CampaignDraws(text, 0.1, 0.5, groups, groups, [groups], drawn),
+        sampled=CampaignTokens(100, [GateCost(text, 20, 2, f"{text} gate.max_share")]),
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]  # a test names fields as it needs them
 

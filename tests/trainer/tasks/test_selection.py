@@ -9,6 +9,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from trainer.tasks.selection import (
     draw_in_passes,
     draw_scenarios,
     find_duplicates,
+    most_refills,
+    share_of_range,
     steps_of_a_pass,
 )
 
@@ -117,6 +120,19 @@ def test_in_the_steps_of_a_pass_each_ordinary_one_is_drawn_but_for_what_fills_no
     drawn = Counter(task for step in range(1, steps + 1) for task in draw_scenarios(there, per_step, step, 5, share))
     left = sum(not task.adversarial and not drawn[task] for task in there)
     assert left == (0 if adversarial else ordinary % min(per_step, ordinary))
+
+
+@given(st.integers(0, 100).map(lambda n: n / 100), st.integers(1, 20), st.integers(1, 60))
+def test_a_share_of_all_steps_is_kept_to_less_than_one(share: float, each: int, steps: int) -> None:
+    of_steps = [share_of_range(share, (step - 1) * each, step * each) for step in range(1, steps + 1)]
+    assert all(0 <= count <= each for count in of_steps)
+    assert 0 <= Fraction(str(share)) * each * steps - sum(of_steps) < 1
+
+
+def test_the_refills_of_all_steps_are_the_share_of_what_begins_them() -> None:
+    refills = [most_refills(tasks(30, 5), 4, step, 0.1, 0.3) for step in range(1, 11)]
+    assert sum(refills) == 0.3 * 4 * 10
+    assert set(refills) == {1, 2}
 
 
 def test_of_few_in_a_step_only_some_steps_have_one_that_tempts() -> None:
