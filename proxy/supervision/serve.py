@@ -52,6 +52,7 @@ from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import share_adapters
 from recorder.store.database import Project
+from recorder.totals.follower import Follower
 
 SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
 
@@ -235,6 +236,7 @@ async def run(
                     partial(keep_presence, project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(project, settings.recorder, owner).running,
                     Indexer(project, owner).running,
+                    Follower(project, settings.recorder, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias, no engine is needed
                 ),
                 fallbacks=settings.fallbacks(),
