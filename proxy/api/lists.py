@@ -104,7 +104,8 @@ _PAGING: Final[Mapping[str, Parameter]] = {
 }
 
 
-def _parameter(param: FilterParam) -> Parameter:
+def query_parameter(param: FilterParam) -> Parameter:
+    """Return a filter as /schema declares it."""
     one = Schema(
         type=OpenAPIType.STRING, enum=[*param.takes, ""] if param.takes else None
     )  # as an empty field of a form
@@ -113,7 +114,7 @@ def _parameter(param: FilterParam) -> Parameter:
 
 
 def _parameters(params: Mapping[str, FilterParam]) -> list[Parameter]:
-    return [*map(_parameter, params.values()), *_PAGING.values()]
+    return [*map(query_parameter, params.values()), *_PAGING.values()]
 
 
 @dataclass

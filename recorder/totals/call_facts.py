@@ -1,6 +1,6 @@
 """What one ended call adds to totals: its figures, the dimensions that traffic is split by, and its facets.
 
-Owns: reading these facts, the kinds of errors, and which facets lists filter by. Refuses: adding them up
+Owns: reading these facts, which kind of error a call is, and which facets lists filter by. Refuses: adding them up
 (`recorder.totals.time_rows`, `recorder.totals.trajectory_rows`).
 
 Facts are read from the store, so their texts are already redacted. A value that is not what it should be (a provider's
@@ -20,7 +20,7 @@ from sqlalchemy import String, cast, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.messages.calls import CLIENT
-from recorder.states import CallState, Origin
+from recorder.states import CallState, ErrorKind, Origin
 from recorder.store import sql
 from recorder.store.schema import aliases, calls, choices, nodes, tool_requests, trajectories, versions
 from recorder.store.statement import json_as_text
@@ -30,18 +30,6 @@ MOST_CHARS: Final = 128  # of a value
 MOST_TAGS: Final = 16  # of a trajectory
 MOST_TOOLS: Final = 32  # of a call
 _MOST_TOKENS: Final = 1 << 40  # more is no count of tokens
-
-
-class ErrorKind(StrEnum):
-    """Why a call has no complete answer."""
-
-    ABORTED = "aborted"  # the client hung up
-    REFUSED = "refused"  # the request was refused: a status from 400 to 499
-    RATE_LIMITED = "rate_limited"  # 429
-    TIMEOUT = "timeout"  # 408 or 504
-    UNAVAILABLE = "unavailable"  # 503: no engine could answer
-    FAILED = "failed"  # the engine or the provider failed, or broke off its answer
-    LOST = "lost"  # the proxy ended before the call did
 
 
 class Dimension(StrEnum):

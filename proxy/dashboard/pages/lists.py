@@ -123,7 +123,16 @@ async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[
     query = parse_list_query(request)
     page = await load_trajectory_page(context.project, query)
     values = await trajectory_filter_values(context.project)
-    offered = {"alias": values.aliases, "version": values.versions, "reason": values.reasons, "source": values.sources}
+    offered = {
+        "alias": values.aliases,
+        "version": values.versions,
+        "reason": values.reasons,
+        "source": values.sources,
+        "client": values.clients,
+        "key": values.keys,
+        "tool": values.tools,
+        "finish_reason": values.finish_reasons,
+    }
     return _page(request, "trajectories.html", query, page, page.trajectories, offered)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,12 @@ from recorder.ids import new_id
 from recorder.maintenance.deletion import RETENTION, delete_trajectory
 from recorder.messages.calls import Address
 from recorder.search.documents import queue_all_calls
-from recorder.states import CallState, Origin
+from recorder.states import CallState, ErrorKind, Origin
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import counted_calls, trajectories
 from recorder.totals import follower
-from recorder.totals.call_facts import CallFacts, Dimension, ErrorKind, error_kind
+from recorder.totals.call_facts import CallFacts, Dimension, error_kind
 from recorder.totals.follower import count_calls, count_waiting
 from recorder.totals.histograms import bucket_of
 from recorder.totals.time_rows import (
@@ -40,11 +39,10 @@ from recorder.totals.trajectory_rows import sum_by_trajectory
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, choice, tool_turn, user
 from tests.recorder.totals.conftest import Counting
+from tests.recorder.totals.facts import facts
 
 NOW = 1_800_000_000.0
 SEEN = {"prompt_tokens": 10, "completion_tokens": 4}
-DEEP = CallFacts("call_1", "traj_1", Origin.LIVE, NOW, None, 10, 4, 0.5, 2.0, 0.25, "helpdesk", "helpdesk@1", "curl", "",
-                 ())  # fmt: skip
 # The binary fractions have exact sums, so totals are compared for equality.
 CALLS = st.builds(
     CallFacts,
@@ -113,7 +111,7 @@ def test_what_is_taken_out_leaves_what_was_there_before(some: Sequence[CallFacts
 
 
 def test_a_dimension_has_so_many_values_at_a_time_and_the_rest_together() -> None:
-    called = [replace(DEEP, client=f"client-{n:03}") for n in range(MOST_VALUES + 7)]
+    called = [facts(started_at=NOW, client=f"client-{n:03}") for n in range(MOST_VALUES + 7)]
     rows = merge_rows({}, sum_calls(called, NOW))
     clients = {key.value: totals.calls for key, totals in rows.items() if key[:2] == (60, Dimension.CLIENT)}
     assert len(clients) == MOST_VALUES + 1
@@ -288,10 +286,10 @@ async def test_a_shared_call_is_counted_with_the_trajectory_that_keeps_it(
     await counting.count()
     others = [row["id"] for row in await rows.all(trajectories) if row["id"] != run]
     assert set(await counting.of_trajectories()) == {run}
-    if others:  # the second choice became a trajectory of its own
-        await delete_trajectory(counting.project, run)
-        assert {id_: row["calls"] for id_, row in (await counting.of_trajectories()).items()} == {others[0]: 1}
-        assert await counting.values("") == {"": 1}
+    assert len(others) == 1  # the second choice became a trajectory of its own
+    await delete_trajectory(counting.project, run)
+    assert {id_: row["calls"] for id_, row in (await counting.of_trajectories()).items()} == {others[0]: 1}
+    assert await counting.values("") == {"": 1}
 
 
 async def test_a_call_that_is_gone_waits_no_longer(counting: Counting) -> None:
