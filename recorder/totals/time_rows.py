@@ -1,8 +1,8 @@
 """Totals of calls by time: rows of several lengths of time, for each value of each dimension.
 
 Owns: the lengths and how long their rows are kept, how many values a dimension has at a time, adding calls and taking
-them out, and deleting old rows. Refuses: who may write when (`recorder.totals.follower`, `recorder.maintenance.deletion`),
-and reading a range (`recorder.views.status.traffic`).
+them out, and deleting old rows. Refuses: who may write when (`recorder.totals.follower`,
+`recorder.maintenance.deletion`), and reading a range (`recorder.views.status.traffic`).
 
 A range is read in rows that are about as long as its points, so a chart of 30 days costs as much as one of an hour. A
 call is added to each length by the time at which it began, however late it is counted.

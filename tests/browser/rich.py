@@ -22,7 +22,6 @@ from recorder.queue.training import steps
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
-from recorder.search.indexer import index_calls
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.bootstrap import open_store
@@ -33,6 +32,7 @@ from tests.recorder.descending import Half, Line
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.score_rows import new_score
 from tests.recorder.talk import assistant
+from tests.recorder.totals.facts import count_all
 
 LONG_TURNS: Final = 30
 EIGHT: Final = 8
@@ -94,8 +94,7 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=self.long_turns)
         (run, call), open_run = await self._run_with_everything(), await self._open()
-        while await index_calls(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
-            pass
+        await count_all(Project(self.store, PROJECT))  # what `hone serve` does beside the calls
         [score] = await scores.list_scores(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
         return Rich(self.data, *known)

@@ -13,9 +13,10 @@ from recorder.queue.leases import Lease
 from recorder.search.indexer import index_calls
 from recorder.store.database import Project, Store
 from recorder.store.schema import counted_calls, traffic, trajectory_facets, trajectory_totals
-from recorder.totals.follower import LEASE, count_calls
+from recorder.totals.follower import LEASE
 from recorder.totals.time_rows import RowKey, Totals, read_totals
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.totals.facts import count_all
 
 
 class Counting:
@@ -40,10 +41,7 @@ class Counting:
 
     async def count(self) -> int:
         """Count until nothing waits; return how many calls that were."""
-        lease, total = await self.lease(), 0
-        while done := await count_calls(self.project, lease):
-            total += done
-        return total
+        return await count_all(self.project)
 
     async def rows(self) -> dict[RowKey, Totals]:
         """All totals by time."""
