@@ -33,6 +33,7 @@ HANDLERS = [
     traffic.traffic_chart,
     lists.trajectories_page,
     lists.groups_page,
+    lists.session_page,
     trajectory.trajectory_page,
     trajectory.call_page,
     trajectory.give_feedback,
