@@ -108,7 +108,7 @@ _PAGING: Final[Mapping[str, Parameter]] = {
         Parameter(
             "sort",
             "query",
-            Schema(type=OpenAPIType.STRING, enum=[*Sort, ""]),
+            Schema(type=OpenAPIType.STRING, enum=[*(one.value for one in Sort), ""]),
             "The order. Default: time, newest first. By any other, the largest of the newest 10,000 matches first.",
         ),
     )

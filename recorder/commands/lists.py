@@ -107,7 +107,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Row = Sequence[object]
 _SORT: Final = click.option(
     "--sort",
-    type=click.Choice([*Sort]),
+    type=click.Choice([one.value for one in Sort]),
     default=Sort.TIME.value,
     show_default=True,
     help="The order. By all but time, the largest of the newest 10,000 matches come first.",

@@ -144,6 +144,7 @@ async def load_call_facts(conn: AsyncConnection, call_ids: Collection[str]) -> l
         .outerjoin(versions, versions.c.id == calls.c.version_id)
         .outerjoin(owner, owner.c.id == versions.c.alias_id)
         .where(calls.c.id.in_(call_ids), calls.c.state != CallState.OPEN)
+        .order_by(calls.c.id)
     )
     rows = (await conn.execute(query)).all()
     reasons = await _finish_reasons(conn, [row.id for row in rows])

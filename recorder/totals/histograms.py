@@ -10,6 +10,8 @@ bucket holds everything longer than half an hour.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -39,22 +41,25 @@ def bucket_end(bucket: int) -> float:
     return LOWEST_S * 2.0 ** (bucket / PER_OCTAVE)
 
 
-def quantile(counts: Counts, share: float) -> float | None:
-    """Return the duration in seconds that a `share` (0 to 1) of all durations does not exceed; None without any.
+def quantiles(counts: Counts, shares: Sequence[float]) -> list[float | None]:
+    """Return the durations in seconds that shares (0 to 1) of all durations do not exceed; None without any duration.
 
     Within a bucket, durations count as evenly spread over the logarithm. The last bucket counts as its beginning.
     """
-    below = np.cumsum(counts)
-    total = int(below[-1])
-    if not total:
-        return None
-    rank = max(share * total, 1.0)
-    bucket = int(np.searchsorted(below, rank))
+    below: list[int] = counts.cumsum().tolist()
+    return [_quantile(below, share) if below[-1] else None for share in shares]
+
+
+def _quantile(below: Sequence[int], share: float) -> float:
+    """`below`: how many durations each bucket and the shorter ones have."""
+    rank = max(share * below[-1], 1.0)
+    bucket = bisect_left(below, rank)
     if bucket == 0:
         return LOWEST_S
     if bucket == BUCKETS - 1:
         return bucket_end(BUCKETS - 2)
-    inside = (rank - int(below[bucket - 1])) / int(counts[bucket])
+    shorter = below[bucket - 1]
+    inside = (rank - shorter) / (below[bucket] - shorter)
     return bucket_end(bucket - 1) * 2.0 ** (inside / PER_OCTAVE)
 
 

@@ -10,6 +10,7 @@ call is added to each length by the time at which it began, however late it is c
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -99,16 +100,22 @@ def read_totals(row: Any) -> Totals:
 
 
 def sum_calls(called: Iterable[CallFacts], now: float, sign: int = 1) -> dict[RowKey, Totals]:
-    """Return what calls add to rows, by row; rows that would be deleted already are omitted. Pure."""
-    found: dict[RowKey, Totals] = {}
+    """Return what calls add to rows, by row; rows that would be deleted already are omitted. Pure.
+
+    Calls are summed by the shortest time first, because there are fewer such sums than calls.
+    """
+    shortest = min(KEPT_S)
+    sums: defaultdict[RowKey, Totals] = defaultdict(Totals)
     for call in called:
-        for step_s, kept_s in KEPT_S.items():
-            at = int(call.started_at // step_s) * step_s
-            if at < now - kept_s:
-                continue
-            for dimension, value in call.dimensions():
-                key = RowKey(step_s, dimension, at, value, call.origin)
-                found.setdefault(key, Totals()).add_call(call, sign)
+        at = int(call.started_at // shortest) * shortest
+        for dimension, value in call.dimensions():
+            sums[RowKey(shortest, dimension, at, value, call.origin)].add_call(call, sign)
+    found: defaultdict[RowKey, Totals] = defaultdict(Totals)
+    for step_s, kept_s in KEPT_S.items():
+        for key, totals in sums.items():
+            at = key.at // step_s * step_s
+            if at >= now - kept_s:
+                found[key._replace(step_s=step_s, at=at)].add(totals)
     return found
 
 

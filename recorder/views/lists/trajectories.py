@@ -135,4 +135,5 @@ def _line(row: Any, task: str | None, word: str | None, tool_errors: int) -> Tra
         excluded=exclusion_reason(word, row.group_state, row.group_reason),
         trained=word == TRAINED,
         task=task,
+        first_token_s=None if row.first_token_s is None else round(row.first_token_s, 6),
     )

@@ -24,7 +24,7 @@ from recorder.store.database import Project
 from recorder.store.schema import traffic
 from recorder.totals.call_facts import Dimension
 from recorder.totals.follower import count_waiting
-from recorder.totals.histograms import Counts, quantile
+from recorder.totals.histograms import Counts, quantiles
 from recorder.totals.time_rows import KEPT_S, Totals, read_totals
 from recorder.views.lists.filters import RANGES_S, Split, TrafficFilter
 
@@ -176,8 +176,9 @@ async def _sum(conn: AsyncConnection, of: _Range, which: Sequence[ColumnElement[
     """Return the totals of rows, by value and point."""
     found: dict[str, _Points] = {}
     for row in await conn.execute(select(traffic).where(*which)):
-        points = found.setdefault(row.value, {})
-        points.setdefault(of.index(row.at), Totals()).add(read_totals(row))
+        points, totals = found.setdefault(row.value, {}), read_totals(row)
+        if (known := points.setdefault(of.index(row.at), totals)) is not totals:
+            known.add(totals)
     return found
 
 
@@ -246,5 +247,8 @@ def _figures(totals: Totals | None) -> TrafficFigures:
     )
 
 
+_SHARES: Final = (0.5, 0.95, 0.99)
+
+
 def _percentiles(counts: Counts) -> Percentiles:
-    return Percentiles(quantile(counts, 0.5), quantile(counts, 0.95), quantile(counts, 0.99))
+    return Percentiles(*quantiles(counts, _SHARES))

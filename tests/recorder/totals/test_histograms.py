@@ -17,7 +17,7 @@ from recorder.totals.histograms import (
     bucket_of,
     empty_counts,
     pack_counts,
-    quantile,
+    quantiles,
 )
 
 DURATIONS = st.lists(st.floats(0.0, 1500.0), min_size=1, max_size=60)
@@ -52,7 +52,7 @@ def test_the_sum_of_two_is_the_histogram_of_both(some: list[float], others: list
 
 @given(DURATIONS, st.sampled_from([0.5, 0.95, 0.99]))
 def test_a_percentile_is_at_most_a_buckets_width_wrong(durations: list[float], share: float) -> None:
-    found = quantile(counted(durations), share)
+    [found] = quantiles(counted(durations), [share])
     rank = max(int(np.ceil(share * len(durations))) - 1, 0)
     exact = max(sorted(durations)[rank], LOWEST_S)
     assert found is not None
@@ -60,7 +60,7 @@ def test_a_percentile_is_at_most_a_buckets_width_wrong(durations: list[float], s
 
 
 def test_without_durations_there_is_no_percentile() -> None:
-    assert quantile(empty_counts(), 0.5) is None
+    assert quantiles(empty_counts(), [0.5, 0.99]) == [None, None]
     assert pack_counts(empty_counts()) == b""
 
 
