@@ -10,16 +10,18 @@ it. The largest value comes first, and trajectories without a value last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import FilterInvalid
 from recorder.queue.judging.scores import REWARD
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, scores, trajectories, trajectory_totals, versions
-from recorder.views.lists.paging import Page
+from recorder.views.lists.paging import IndexedScan, Page
 from recorder.views.lists.scans import RUNS, Scan
 
 MOST_SORTED: Final = 10_000  # of the newest matches: a page stays below 100 ms
@@ -47,16 +49,21 @@ def parse_sort(text: str | None) -> Sort:
 async def find_sorted_page(store: Store, sort: Sort, scan: Scan, *, before: str | None, limit: int) -> Page[str]:
     """Return a page of ids of the newest matches, sorted. Raises FilterInvalid for a place that is no number."""
     skipped = _place(before)
-    checked = bool(scan.checks)
-    stretch = await scan.candidates.below(store, None, enough=None if checked else MOST_SORTED + 1)
+    candidates = scan.candidates
+    if isinstance(candidates, IndexedScan):
+        candidates = replace(candidates, most=MOST_SORTED)
+    stretch = await candidates.below(store, None, enough=None if scan.checks else MOST_SORTED + 1)
     t = trajectories.c
     matches = select(t.id, t.group_id).where(*stretch.which, *scan.checks).order_by(RUNS.id.desc())
     newest = matches.limit(MOST_SORTED).subquery("newest")
-    query, value = _SORTED[sort](newest)
-    sorted_ = query.order_by(value.desc().nulls_last(), newest.c.id.desc()).offset(skipped).limit(limit + 1)
     async with store.read() as conn:
         number = int((await conn.execute(select(func.count()).select_from(newest))).scalar_one())
-        ids = list((await conn.execute(sorted_)).scalars())
+        if sort is Sort.COST:
+            ids = (await _sorted_by_cost(conn, newest))[skipped : skipped + limit + 1]
+        else:
+            query, value = _SORTED[sort](newest)
+            in_order = query.order_by(value.desc().nulls_last(), newest.c.id.desc())
+            ids = list((await conn.execute(in_order.offset(skipped).limit(limit + 1))).scalars())
     more = str(skipped + limit) if len(ids) > limit else None
     complete = number < MOST_SORTED and stretch.end is None
     return Page(ids[:limit], more, sorted_over=None if complete else number)
@@ -83,20 +90,23 @@ def _by_totals(value: ColumnElement[Any]) -> Callable[[FromClause], _Sorted]:
     return query
 
 
-def _by_cost(newest: FromClause) -> _Sorted:
-    """By the cost of its calls and its share of judging, which is computed once for each group."""
-    of_groups = select(newest.c.group_id).distinct().subquery("of_groups")
-    shares = (
-        select(groups.c.id, judging_share().label("share"))
-        .join(of_groups, of_groups.c.group_id == groups.c.id)
-        .join(scores, scores.c.id == groups.c.current_score_id)
-        .where(scores.c.cost_usd.is_not(None))
-        .subquery("shares")
-    )
+async def _sorted_by_cost(conn: AsyncConnection, newest: FromClause) -> list[str]:
+    """Return all ids by the cost of calls and the share of judging.
+
+    The share is read once for each group. SQLite would join it by a scan of all groups for each trajectory.
+    """
+    of_groups = select(newest.c.group_id).where(newest.c.group_id.is_not(None))
+    scored = scores.join(groups, groups.c.current_score_id == scores.c.id)
+    judged = select(groups.c.id, judging_share()).select_from(scored)
+    judged = judged.where(groups.c.id.in_(of_groups), scores.c.cost_usd.is_not(None))
+    shares = {id_: share for id_, share in await conn.execute(judged) if share is not None}
     joined = newest.outerjoin(trajectory_totals, trajectory_totals.c.trajectory_id == newest.c.id)
-    joined = joined.outerjoin(shares, shares.c.id == newest.c.group_id)
-    cost, share = trajectory_totals.c.cost_usd, shares.c.share
-    return select(newest.c.id).select_from(joined), func.coalesce(cost + share, cost, share)
+    query = select(newest.c.id, newest.c.group_id, trajectory_totals.c.cost_usd).select_from(joined)
+    priced: list[tuple[float, str]] = []
+    for id_, group_id, cost in await conn.execute(query):
+        known = [one for one in (cost, shares.get(group_id)) if one is not None]
+        priced.append((sum(known) if known else -1.0, id_))
+    return [id_ for _, id_ in sorted(priced, reverse=True)]
 
 
 def judging_share() -> ColumnElement[float]:
@@ -132,7 +142,6 @@ def _by_version(newest: FromClause) -> _Sorted:
 _TOTALS = trajectory_totals.c
 _SORTED: Final[Mapping[Sort, Callable[[FromClause], _Sorted]]] = {
     Sort.TOKENS: _by_totals(_TOTALS.tokens_in + _TOTALS.tokens_out),
-    Sort.COST: _by_cost,
     Sort.DURATION: _by_duration,
     Sort.FIRST_TOKEN: _by_totals(_TOTALS.first_token_s / func.nullif(_TOTALS.first_tokens, 0)),
     Sort.REWARD: _by_reward,
