@@ -9,6 +9,8 @@ counted in the transaction that writes their totals. That transaction does nothi
 or something was deleted (`projects.deletions`), after the step read. So a killed step leaves nothing half counted, and
 two followers cannot both add to a row.
 
+A call that the sweep marked as lost stays counted as lost, even if its proxy writes its end after all.
+
 The newest calls are counted first, so filling an old store after its migration delays nothing new. Deleting a
 trajectory takes its calls out of the totals by time (`recorder.maintenance.deletion`); retention does not.
 """

@@ -40,6 +40,8 @@ OPENED: Final[Sequence[Where]] = (
         lambda rich: f"/trajectories/{rich.run}/calls/{rich.call}",
     ),
     Where("/trajectories/{trajectory:str}/delete", "asked", lambda rich: f"/trajectories/{rich.run}/delete"),
+    Where("/sessions/{name:path}", "of a client", lambda _: "/sessions/mail-19"),
+    Where("/trajectories", "sorted", lambda _: "/trajectories?sort=tokens&limit=5"),
     Where("/trajectories", "search", lambda _: f"/trajectories?{SEARCH}=depot&alias=helpdesk"),
     Where("/trajectories", "nothing found", lambda _: "/trajectories?state=abandoned"),
     Where("/traffic", "by client", lambda _: "/traffic?range=30d&split=client&origin=any"),

@@ -251,6 +251,7 @@ class _Maker:
         run = await agent.end()
         for name, value, comment in (("good", True, "polite"), ("score", 0.75, None), ("comment", "a label!", None)):
             await feedback.add_feedback(Project(self.store, PROJECT), run, name, value, comment, tags={"by": "anna"})
+        await Rows(self.store).set(trajectories, run, session="mail-19")
         broken = Agent(self.recorder, self.line.alias, at("return-9", 1, None), "I want to send order 9 back.")
         await broken.refused()
         await broken.end(TrajectoryState.ERRORED, "engine_down")
