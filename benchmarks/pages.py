@@ -43,17 +43,30 @@ from recorder.store import ledger
 from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
 from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
-from recorder.views.lists.filters import GroupFilter, TrajectoryFilter, with_usual_groups, with_usual_trajectories
+from recorder.totals.follower import count_waiting
+from recorder.views.lists.filters import (
+    ANY,
+    USUAL_ORIGINS,
+    GroupFilter,
+    Split,
+    TrafficFilter,
+    TrajectoryFilter,
+    with_usual_groups,
+    with_usual_trajectories,
+)
 from recorder.views.lists.groups import list_groups
+from recorder.views.lists.sort_order import Sort
 from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.status.stages import LoopSettings
+from recorder.views.status.traffic import load_traffic
 
 RESULTS: Final = Path(__file__).parent / "results" / "pages.json"
 TIMES: Final = 5
 AT_ONCE: Final = 32
 GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "issued", "tool_requests", "tool_calls",
                "scores", "score_parts", "verdicts", "feedback", "ledger", "node_blobs", "prompts", "said",
-               "second_scores", "unindexed"}  # fmt: skip
+               "second_scores", "unindexed", "counted_calls", "traffic", "trajectory_totals",
+               "trajectory_facets"}  # fmt: skip
 
 # Indexes that are read in order until a page is full, or that hold few rows.
 NOBODY: Final = "nobody"
@@ -83,6 +96,15 @@ RUNS: Final = (
     ("no reason", TrajectoryFilter(reason=NOBODY)),
     ("no group", TrajectoryFilter(group=NOBODY)),
     ("an alias and no reward", TrajectoryFilter(alias="helpdesk", reward_from=2.0)),
+    ("a finish reason", TrajectoryFilter(finish_reason="stop")),
+    ("no client", TrajectoryFilter(client=NOBODY)),
+    ("any error", TrajectoryFilter(error=ANY)),
+    ("no key", TrajectoryFilter(key=NOBODY)),
+    ("those trained on", TrajectoryFilter(trained=True)),
+    ("those not trained on", TrajectoryFilter(trained=False)),
+    ("many tokens", TrajectoryFilter(tokens_from=1e9)),
+    ("a duration", TrajectoryFilter(duration_from=1e9)),
+    ("those active", TrajectoryFilter(active_since=1.0)),
 )
 GROUPS: Final = (
     ("those ready", GroupFilter(states=(GroupState.READY,))),
@@ -95,7 +117,13 @@ GROUPS: Final = (
     ("a spread", GroupFilter(spread_from=0.5)),
     ("no spread", GroupFilter(spread_from=2.0)),
 )
-PAGED: Final = {"ix_trajectories_newest", "ix_groups_newest", "ix_groups_scored", "ix_calls_open"}
+PAGED: Final = {
+    "ix_trajectories_newest",
+    "ix_groups_newest",
+    "ix_groups_scored",
+    "ix_calls_open",
+    "ix_counted_calls_waiting",
+}
 
 Deed = Callable[[], Awaitable[object]]
 
@@ -122,6 +150,15 @@ def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     yield "runs, first page", lambda: list_trajectories(Project(store, project))
     for said, runs in RUNS:
         yield f"runs, first page of {said}", partial(list_trajectories, Project(store, project), runs)
+    for sort in Sort:
+        yield f"runs, sorted by {sort}", partial(list_trajectories, Project(store, project), sort=sort)
+    for split in (None, *Split):
+        wanted = TrafficFilter(range="30d", split=split, origins=USUAL_ORIGINS)
+        yield (
+            f"traffic of 30 days, split by {split or 'nothing'}",
+            partial(load_traffic, Project(store, project), wanted),
+        )
+    yield "calls to count (polled)", lambda: count_waiting(Project(store, project), most=1)
     yield "groups, first page", lambda: list_groups(Project(store, project))
     for said, groups in GROUPS:
         yield f"groups, first page of {said}", partial(list_groups, Project(store, project), groups)

@@ -28,11 +28,13 @@ from benchmarks.formats import formats, upstream_answers
 from benchmarks.proxy import run_proxy
 from proxy.dashboard.pages.lists import SEARCH
 from proxy.dashboard.routes import HANDLERS
+from recorder.queue import leases
 from recorder.search.indexer import index_calls
 from recorder.store.bootstrap import DEFAULT_PROJECT
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
 from recorder.store.write_backends import choose_backend
+from recorder.totals.follower import LEASE, count_calls
 
 TIMES: Final = 100  # requests per page: its p99 is the second slowest
 MOST_BYTES: Final = 300_000
@@ -40,7 +42,7 @@ MOST_P99_MS: Final = 150.0
 OPEN_PAGES: Final = 10
 RELOAD_S: Final = 5.0
 CONNECTIONS: Final = 32
-_NO_PAGES: Final = ("/static/", "/charts/", "/sign-")
+_NO_PAGES: Final = ("/static/", "/charts/", "/traffic/charts/", "/sign-", "/sessions/")
 # Lists with common filters, besides their first page.
 _NARROWED: Final = {
     "/trajectories": (
@@ -52,7 +54,14 @@ _NARROWED: Final = {
         "?tag=nobody",
         "?source=lineage",
         "?before={deep}",
+        "?finish_reason=stop",
+        "?error=any",
+        "?tokens_from=1000000",
+        "?sort=tokens",
+        "?sort=cost",
+        "?sort=reward",
     ),
+    "/traffic": ("?range=30d", "?range=30d&split=version", "?range=30d&split=tag"),
     "/groups": ("?state=scored", "?state=ready", "?spread_from=0.9"),
 }
 
@@ -213,7 +222,7 @@ async def _served(folder: Path, store_url: str | None) -> AsyncIterator[int]:
 
 
 async def _index(store: Store) -> None:
-    """Complete the search index, as a running proxy has done."""
+    """Complete the search index and the totals, as a running proxy has done."""
     lane = choose_backend(store, "process")
     await lane.start()
     try:
@@ -221,6 +230,11 @@ async def _index(store: Store) -> None:
             pass
     finally:
         await lane.stop()
+    lease = await leases.acquire_lease(Project(store, DEFAULT_PROJECT), LEASE, "benchmark", 3600)
+    assert lease is not None
+    while await count_calls(Project(store, DEFAULT_PROJECT), lease):
+        pass
+    await leases.release_lease(store, lease)
 
 
 async def measure(store: Store, folder: Path, store_url: str | None, rounds: int, seconds: float) -> dict[str, Any]:

@@ -19,6 +19,18 @@ class CallState(StrEnum):
     ERRORED = "errored"  # a fault of the engine, the network or Hone
 
 
+class ErrorKind(StrEnum):
+    """Why a call has no complete answer, for totals and filters."""
+
+    ABORTED = "aborted"  # the client hung up
+    REFUSED = "refused"  # the request was refused: a status from 400 to 499
+    RATE_LIMITED = "rate_limited"  # 429
+    TIMEOUT = "timeout"  # 408 or 504
+    UNAVAILABLE = "unavailable"  # 503: no engine could answer
+    FAILED = "failed"  # the engine or the provider failed, or broke off its answer
+    LOST = "lost"  # the proxy ended before the call did
+
+
 class TrajectoryState(StrEnum):
     """The recorded episode of one agent."""
 

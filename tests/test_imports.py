@@ -75,8 +75,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "queue": {"base", "messages", "registry", "stats", "store"},
         "capture": {"base", "messages", "queue", "store"},
         "search": {"base", "messages", "queue", "store"},
-        "views": {"base", "messages", "queue", "registry", "search", "stats", "store"},
-        "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "views"},
+        "totals": {"messages", "queue", "store"},
+        "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
+        "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
         "commands": {
             "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
         },

@@ -15,6 +15,7 @@ from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
 
 from proxy.api.route_parts import AnyRequest, Injected, json_response, response_spec
 from proxy.errors import BadRequest
+from recorder.errors import FilterInvalid
 from recorder.search.matches import Snippet, load_snippets
 from recorder.store.database import Project
 from recorder.views.lists.filters import (
@@ -27,6 +28,7 @@ from recorder.views.lists.filters import (
     with_usual_trajectories,
 )
 from recorder.views.lists.groups import GroupLine, list_groups
+from recorder.views.lists.sort_order import Sort, parse_sort
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 
 MOST: Final = 200  # lines of a page
@@ -39,7 +41,8 @@ class TrajectoryPage:
 
     `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
     `hidden`: how many more match and have origin shadow, which a list shows only where `origin` says so; counted up to
-    10,000. `snippets`: by trajectory id, the text around the search's matches.
+    10,000. `snippets`: by trajectory id, the text around the search's matches. `sorted_over`: with `sort`, the list has
+    only so many of the newest matches; null: it has all.
     """
 
     trajectories: Sequence[TrajectoryLine]
@@ -47,6 +50,7 @@ class TrajectoryPage:
     looked_at: int | None
     hidden: int
     snippets: Mapping[str, Snippet]
+    sorted_over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +69,20 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """A list's query: its filters as names and values, where the page begins, and its length."""
+    """A list's query: its filters as names and values, where the page begins, its length, and its order."""
 
     filters: Sequence[tuple[str, str]]
     before: str | None
     limit: int
+    sort: Sort = Sort.TIME
 
 
 def parse_list_query(request: AnyRequest) -> ListQuery:
-    """Parse the query of a list. Raises BadRequest."""
+    """Parse the query of a list. Raises BadRequest, FilterInvalid."""
     query = [(name, str(value)) for name, value in request.query_params.multi_items()]
     filters = [(name, value) for name, value in query if name not in _PAGING]
     paging = {name: value.strip() for name, value in query if name in _PAGING and value.strip()}
-    return ListQuery(filters, paging.get("before"), _limit(paging.get("limit")))
+    return ListQuery(filters, paging.get("before"), _limit(paging.get("limit")), parse_sort(paging.get("sort")))
 
 
 def _limit(text: str | None) -> int:
@@ -100,11 +105,18 @@ _PAGING: Final[Mapping[str, Parameter]] = {
         Parameter(
             "limit", "query", Schema(type=OpenAPIType.INTEGER, minimum=1, maximum=MOST, default=USUAL), "How many."
         ),
+        Parameter(
+            "sort",
+            "query",
+            Schema(type=OpenAPIType.STRING, enum=[*(one.value for one in Sort), ""]),
+            "The order. Default: time, newest first. By any other, the largest of the newest 10,000 matches first.",
+        ),
     )
 }
 
 
-def _parameter(param: FilterParam) -> Parameter:
+def query_parameter(param: FilterParam) -> Parameter:
+    """Return a filter as /schema declares it."""
     one = Schema(
         type=OpenAPIType.STRING, enum=[*param.takes, ""] if param.takes else None
     )  # as an empty field of a form
@@ -112,8 +124,9 @@ def _parameter(param: FilterParam) -> Parameter:
     return Parameter(param.name, "query", schema, param.about)
 
 
-def _parameters(params: Mapping[str, FilterParam]) -> list[Parameter]:
-    return [*map(_parameter, params.values()), *_PAGING.values()]
+def _parameters(params: Mapping[str, FilterParam], *, sorts: bool) -> list[Parameter]:
+    paging = [one for name, one in _PAGING.items() if sorts or name != "sort"]
+    return [*map(query_parameter, params.values()), *paging]
 
 
 @dataclass
@@ -121,7 +134,7 @@ class _TrajectoryLists(Operation):
     """Declares the filters of trajectories: the handler reads them from the query itself, unknown to the framework."""
 
     def __post_init__(self) -> None:
-        self.parameters = list(_parameters(TRAJECTORY_FILTER_PARAMS))
+        self.parameters = _parameters(TRAJECTORY_FILTER_PARAMS, sorts=True)
 
 
 @dataclass
@@ -129,20 +142,22 @@ class _GroupLists(Operation):
     """As `_TrajectoryLists`, for groups."""
 
     def __post_init__(self) -> None:
-        self.parameters = list(_parameters(GROUP_FILTER_PARAMS))
+        self.parameters = _parameters(GROUP_FILTER_PARAMS, sorts=False)
 
 
 async def load_trajectory_page(project: Project, query: ListQuery) -> TrajectoryPage:
     """Load the page of trajectories that a query selects. Raises FilterInvalid."""
     filter_ = with_usual_trajectories(parse_trajectory_filter(query.filters))
-    page = await list_trajectories(project, filter_, before=query.before, limit=query.limit)
+    page = await list_trajectories(project, filter_, before=query.before, limit=query.limit, sort=query.sort)
     ids = [line.id for line in page.lines] if filter_.search is not None else []
     around = await load_snippets(project, filter_.search or "", ids)
-    return TrajectoryPage(page.lines, page.next, page.looked_at, page.hidden, around)
+    return TrajectoryPage(page.lines, page.next, page.looked_at, page.hidden, around, page.sorted_over)
 
 
 async def load_group_page(project: Project, query: ListQuery) -> GroupPage:
     """Load the page of groups that a query selects. Raises FilterInvalid."""
+    if query.sort is not Sort.TIME:
+        raise FilterInvalid("sort: groups are listed by time", "sort")
     filter_ = with_usual_groups(parse_group_filter(query.filters))
     page = await list_groups(project, filter_, before=query.before, limit=query.limit)
     return GroupPage(page.lines, page.next, page.looked_at, page.hidden)
@@ -150,7 +165,9 @@ async def load_group_page(project: Project, query: ListQuery) -> GroupPage:
 
 @get("/hone/v1/trajectories", responses=response_spec(200, TrajectoryPage), operation_class=_TrajectoryLists)
 async def show_trajectories(hone: Injected, request: AnyRequest) -> Response[bytes]:
-    """List the trajectories that match all filters, newest first. `state`, `origin` and `tag` may be repeated.
+    """List the trajectories that match all filters, newest first, or as `sort` says.
+
+    `state`, `origin` and `tag` may be repeated.
 
     An empty value is ignored. Without `origin` and `group`, those of origin shadow are hidden and counted.
     """

@@ -16,7 +16,7 @@ from litestar.params import FromPath, FromQuery
 
 from proxy.api.actions import get_alias
 from proxy.dashboard.chart_drawer import ChartFailed
-from proxy.dashboard.renderer import ForPages, page_headers
+from proxy.dashboard.renderer import ForPages, PageContext, page_headers
 from proxy.errors import UnknownObject
 from recorder.stats.charts import Chart, Series
 from recorder.stats.means import Interval
@@ -141,8 +141,12 @@ async def chart_image(
     before: FromQuery[int | None] = None,
     dark: FromQuery[bool] = False,
 ) -> Response[bytes]:
-    """A chart as SVG; 503 with a replacement image if it cannot be drawn in time. Raises UnknownObject."""
-    chart = await _chart(context, name.removesuffix(".svg"), alias, before)
+    """A chart as SVG. Raises UnknownObject."""
+    return await draw_image(context, await _chart(context, name.removesuffix(".svg"), alias, before), dark=dark)
+
+
+async def draw_image(context: PageContext, chart: Chart, *, dark: bool) -> Response[bytes]:
+    """Return a chart as SVG; 503 with a replacement image if it cannot be drawn in time."""
     try:
         drawn, status = await context.drawer.svg(chart, dark=dark), 200
     except ChartFailed:

@@ -32,6 +32,7 @@ HERE: Final = Path(__file__).parent
 # The navigation: path, name, and the key that opens the page after `g`.
 NAVIGATION: Final = (
     ("/hone/", "Home", "h"),
+    ("/hone/traffic", "Traffic", "f"),
     ("/hone/trajectories", "Trajectories", "r"),
     ("/hone/groups", "Groups", "g"),
     ("/hone/versions", "Versions", "v"),

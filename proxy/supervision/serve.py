@@ -57,6 +57,7 @@ from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project
+from recorder.totals.follower import Follower
 from recorder.views.status.project import load_status
 from recorder.views.status.stages import LoopSettings
 
@@ -268,6 +269,7 @@ async def run(
                     partial(keep_presence, project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(project, settings.recorder, owner).running,
                     Indexer(project, owner).running,
+                    Follower(project, settings.recorder, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias, no engine is needed
                     *_notifying(
                         target, settings, recorder, project, Project(pages_store, settings.project), owner, worker

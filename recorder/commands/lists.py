@@ -40,6 +40,7 @@ from recorder.views.lists.filters import (
     with_usual_trajectories,
 )
 from recorder.views.lists.paging import MOST_HIDDEN
+from recorder.views.lists.sort_order import Sort
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,11 +105,19 @@ async def iterate_changes(project: Project, page: ReadPage[L]) -> AsyncIterator[
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Sequence[object]
+_SORT: Final = click.option(
+    "--sort",
+    type=click.Choice([one.value for one in Sort]),
+    default=Sort.TIME.value,
+    show_default=True,
+    help="The order. By all but time, the largest of the newest 10,000 matches come first.",
+)
 
 _TRAJECTORY_COLUMNS: Final = (
-    "trajectory", "id", "task", "group", "version", "state", "why", "excluded", "purpose", "calls", "reward", "took",
-    "started",
+    "trajectory", "id", "task", "group", "version", "state", "why", "excluded", "purpose", "calls", "tokens",
+    "cost", "reward", "took", "first token", "started",
 )  # fmt: skip
+_NUMBERS: Final = ("calls", "tokens", "cost", "reward", "took", "first token")
 _GROUP_COLUMNS: Final = (
     "group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened",
 )  # fmt: skip
@@ -123,11 +132,12 @@ class _List(Generic[L]):
     row: Callable[[L], Row]
 
 
-def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
+def _narrowed(words: Mapping[str, FilterParam], *, sorts: bool = False) -> Callable[[F], F]:
     """Return a decorator with the options of a list: its filters, and how it is shown."""
 
     def add(command: F) -> F:
         shown = (
+            *([_SORT] if sorts else []),
             click.option("--watch", is_flag=True, help="Keep running and show new and changed lines, until Ctrl-C."),
             click.option("--before", help="Only lines before this position: for the next page."),
             click.option(
@@ -151,18 +161,19 @@ def _option(word: FilterParam) -> Callable[[F], F]:
 
 
 @click.command()
-@_narrowed(TRAJECTORY_FILTER_PARAMS)
+@_narrowed(TRAJECTORY_FILTER_PARAMS, sorts=True)
 @click.pass_obj
-def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **options: Any) -> None:
-    """List recorded trajectories, newest first."""
+def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, sort: str, **options: Any) -> None:
+    """List recorded trajectories, newest first or sorted."""
     wanted = with_usual_trajectories(_read(parse_trajectory_filter, options))
 
     async def page(project: Project) -> Page[TrajectoryLine]:
         from recorder.views.lists.trajectories import list_trajectories
 
-        return await list_trajectories(project, await _named(project, wanted), before=before, limit=limit)
+        named = await _named(project, wanted)
+        return await list_trajectories(project, named, before=before, limit=limit, sort=Sort(sort))
 
-    _print(context, page, _List(_TRAJECTORY_COLUMNS, ("calls", "reward", "took"), _trajectory_row), watch=watch)
+    _print(context, page, _List(_TRAJECTORY_COLUMNS, _NUMBERS, _trajectory_row), watch=watch)
 
 
 @click.command()
@@ -213,6 +224,8 @@ def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shap
         echo(
             f"{number} of origin shadow (shadow answers, pairs of a gate) are hidden: --origin any shows all.", err=True
         )
+    if found.sorted_over is not None:
+        echo(f"Sorted over the newest {found.sorted_over} matches. Older ones are not among them.", err=True)
     if found.next is not None and not context.json:
         searched = f"The newest {found.looked_at} were searched. " if found.looked_at else ""
         echo(f"{searched}More: --before {found.next}", err=True)
@@ -223,9 +236,21 @@ def _trajectory_row(t: TrajectoryLine) -> Row:
 
     return (
         shorten_id(t.id), t.external_id, t.task, t.group_external_id or shorten_id(t.group_id), t.version or t.alias,
-        t.state, t.selection or t.end_reason, t.excluded, t.purpose, t.call_count, format_number(t.reward),
-        format_duration(t.last_call_at - t.started_at), format_time(t.started_at),
+        t.state, t.selection or t.end_reason, t.excluded, t.purpose, t.call_count,
+        None if t.tokens_in is None or t.tokens_out is None else t.tokens_in + t.tokens_out, _cost(t),
+        format_number(t.reward), format_duration(t.last_call_at - t.started_at), _first_token(t),
+        format_time(t.started_at),
     )  # fmt: skip
+
+
+def _first_token(t: TrajectoryLine) -> str | None:
+    return None if t.first_token_s is None else f"{t.first_token_s:.2f} s"
+
+
+def _cost(t: TrajectoryLine) -> str | None:
+    """Return what its calls and its judging cost in US dollars; None if no price is known."""
+    known = [cost for cost in (t.cost_usd, t.judge_usd) if cost is not None]
+    return f"${sum(known):.4f}" if known else None
 
 
 def _group_row(g: GroupLine) -> Row:

@@ -15,7 +15,8 @@ prepares the calls again. Nothing has to be sent to other processes.
 If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
 trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with
 their trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote it.
-Versions that were trained on the trajectory stay, because the store cannot remove it from weights.
+Versions that were trained on the trajectory stay, because the store cannot remove it from weights. Its calls are taken
+out of the totals by time, unless retention deletes it: then they stay as numbers.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from recorder.store.schema import (
     attempts,
     calls,
     choices,
+    counted_calls,
     feedback,
     groups,
     issued,
@@ -65,9 +67,13 @@ from recorder.store.schema import (
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.transitions import try_move_state
 from recorder.store.wal_checkpoint import empty_log
+from recorder.totals.call_facts import load_call_facts
+from recorder.totals.time_rows import take_out_calls
+from recorder.totals.trajectory_rows import add_to_trajectories, forget_trajectory
 from recorder.views.trajectories.transcripts import find_trajectory
 
 DELETED: Final = "deleted"  # the ledger's code
+RETENTION: Final = "retention"  # why a sweep deletes
 HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker holds the group
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
 
@@ -189,7 +195,9 @@ async def _kept_choices(conn: AsyncConnection, row: Any, of_calls: Collection[st
 async def _delete(conn: AsyncConnection, own: _TrajectoryParts, why: str) -> DeletionResult:
     row = own.row
     for page in chunk_keys(own.gone):
+        await _forget_totals(conn, row.project_id, page, by_time=why != RETENTION)
         await _delete_calls(conn, own, page)
+    await forget_trajectory(conn, row.id)
     for call_id, kept in own.shared.items():
         await _pass_on(conn, own, call_id, kept)
     await forget_calls(conn, row.project_id, [row.id])
@@ -206,6 +214,16 @@ async def _delete(conn: AsyncConnection, own: _TrajectoryParts, why: str) -> Del
     detail = {"why": why, "calls": len(own.gone)}
     await ledger.write_rows(conn, [LedgerRow(row.project_id, "trajectory", row.id, DELETED, detail)])
     return DeletionResult(row.id, len(own.gone), collected, blobs)
+
+
+async def _forget_totals(conn: AsyncConnection, project_id: str, page: Sequence[str], *, by_time: bool) -> None:
+    """Delete the marks of counted calls; `by_time`: take those calls out of the totals by time."""
+    c = counted_calls.c
+    if by_time:
+        counted = select(c.call_id).where(c.call_id.in_(page), c.counted_at.is_not(None))
+        ids = list((await conn.execute(counted)).scalars())
+        await take_out_calls(conn, project_id, await load_call_facts(conn, ids))
+    await conn.execute(delete(counted_calls).where(c.call_id.in_(page)))
 
 
 async def _delete_calls(conn: AsyncConnection, own: _TrajectoryParts, page: Sequence[str]) -> None:
@@ -260,6 +278,9 @@ async def _pass_on(conn: AsyncConnection, own: _TrajectoryParts, call_id: str, k
             asked = (tool_requests.c.call_id == call_id, tool_requests.c.choice == choice)
             await conn.execute(update(tool_requests).where(*asked).values(trajectory_id=heir))
     await conn.execute(update(calls).where(calls.c.id == call_id).values(**values))
+    counted = select(counted_calls.c.counted_at).where(counted_calls.c.call_id == call_id)
+    if call.trajectory_id == own.row.id and (await conn.execute(counted)).scalar_one_or_none() is not None:
+        await add_to_trajectories(conn, own.row.project_id, await load_call_facts(conn, [call_id]))
     await forget_calls(conn, own.row.project_id, [call_id])
     await queue_calls(conn, own.row.project_id, [call_id])
 

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound, StoreError
-from recorder.maintenance.deletion import delete_trajectory, is_deletable
+from recorder.maintenance.deletion import RETENTION, delete_trajectory, is_deletable
 from recorder.queue import attempts as attempt_rows
 from recorder.queue import leases
 from recorder.queue.groups.closure import TrajectoryEnd, close_due_groups, close_trajectories, lock_groups_of
@@ -234,7 +234,7 @@ async def _delete_old(project: Project, retention_days: float | None) -> int:
     deleted = 0
     for trajectory_id in due:
         with contextlib.suppress(NotFound, Conflict):  # another sweep or a worker was faster
-            await delete_trajectory(project, trajectory_id, "retention")
+            await delete_trajectory(project, trajectory_id, RETENTION)
             deleted += 1
     if deleted:
         await IndexMerge(project.store).go_on(MERGE_S)

@@ -200,6 +200,12 @@ async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
         return [_view(row) for row in await conn.execute(query)]
 
 
+async def key_names(conn: AsyncConnection, project_id: str, families: Collection[str]) -> dict[str, str]:
+    """Return the name of the first key of some families, by family; families without a key are absent."""
+    query = select(keys.c.id, keys.c.name).where(keys.c.project_id == project_id, keys.c.id.in_(families))
+    return {row.id: row.name for row in await conn.execute(query)}
+
+
 async def revoke_key(project: Project, key: str, by: str | None = None) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict for an ambiguous name."""
     async with project.store.write() as conn:

@@ -1,8 +1,8 @@
 """Fill the full-text index in the background, and remove deleted calls from it.
 
-Owns: one indexing step (what it reads before the transaction, what it writes, its size), when a step runs, the lease
-under which one process of a project indexes, and merging deleted words out of SQLite's file. Refuses: deciding what is
-deleted (`recorder.maintenance.deletion`).
+Owns: one indexing step (what it reads before the transaction, what it writes, its size), when a step runs, queueing
+indexed calls for their totals, and merging deleted words out of SQLite's file. Refuses: deciding what is deleted
+(`recorder.maintenance.deletion`), and totals (`recorder.totals`).
 
 The newest calls are indexed first, so filling an old store after its migration delays nothing new. A step's result is
 written only if no deletion came in between (`projects.deletions`, see `recorder.maintenance.deletion`) and only for
@@ -21,8 +21,6 @@ no segment contains deleted words. On PostgreSQL, VACUUM removes dead rows.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -36,15 +34,12 @@ from sqlalchemy import BigInteger, bindparam, column, delete, func, insert, sele
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.base.rate_limited_log import RateLimitedLog
-from recorder.errors import LeaseLost, StoreError
-from recorder.queue import leases
-from recorder.queue.leases import Lease
+from recorder.queue.leased_loop import LeasedLoop
 from recorder.search.documents import Document, count_queued, first_number, load_documents, next_number
 from recorder.search.terms import fts5_line, tsvector_text, word_keys
 from recorder.store.database import Project, Store
-from recorder.store.schema import projects, said, unindexed, unmerged
-from recorder.store.statement import Statement, insert_into
+from recorder.store.schema import counted_calls, projects, said, unindexed, unmerged
+from recorder.store.statement import Statement, insert_into, insert_new
 from recorder.store.wal_checkpoint import empty_log
 from recorder.store.write_backends import Executor, Row, StoreBackend, WriteBackend, choose_backend
 
@@ -68,6 +63,9 @@ _LAST: Final = Statement(
     )
 )
 _SAY: Final = insert_into(said)
+# Totals count a call once, by this row (`recorder.totals.follower`), however often it is indexed again.
+_COUNT: Final = insert_new(counted_calls)
+_CALL: Final = "call_"  # the prefix of a call's id; a sibling's key is its trajectory's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +138,7 @@ def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: E
         return 0
     taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
     ex.many(_UNSAY, [(call_id,) for call_id in taken])  # its earlier document
+    ex.many(_COUNT, [(call_id, project_id, None) for call_id in sorted(taken) if call_id.startswith(_CALL)])
     ex.many(_SAY, _numbered(ex, project_id, [one for one in portion if one.call_id in taken and one.words]))
     return len(taken)
 
@@ -230,21 +229,15 @@ MERGE_EVERY_S: Final = 60.0
 MERGE_S: Final = 0.5  # per turn, so that calls recorded meanwhile are still found within 2 s
 MERGE_SHARE: Final = 0.02  # of the time: a merge rewrites the whole index, and retention deletes continuously
 
-log = logging.getLogger(__name__)
-
 
 class Indexer:
     """Fills one project's index in the background: `async with indexer.running(): …`. `owner` names this process."""
 
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
-        self._owner = owner
         # a power cut loses the indexed words together with their removal from the queue
         self._backend = choose_backend(project.store, "process")
-        self._lease: Lease | None = None
-        self._renew_at = 0.0
-        self._stop = asyncio.Event()
-        self._failing = RateLimitedLog(log)
+        self._loop = LeasedLoop(project, LEASE, owner, self._look, lease_s=LEASE_S, retry_s=LOOK_S)
         self._merge: IndexMerge | None = None
         self._merged_s = 0.0  # duration of the running merge so far
         self._merge_at = float("-inf")
@@ -253,34 +246,11 @@ class Indexer:
     async def running(self) -> AsyncIterator[None]:
         """Fill until the block ends."""
         await self._backend.start()
-        task = asyncio.create_task(self._run(), name="search index")
         try:
-            yield
+            async with self._loop.running():
+                yield
         finally:
-            self._stop.set()
-            await task  # not cancelled: an interrupted statement leaks its connection's thread
             await self._backend.stop()
-
-    async def _run(self) -> None:
-        rest_s = 0.0
-        while not self._stop.is_set():
-            try:
-                rest_s = await self._look()
-            except (StoreError, LeaseLost) as e:
-                self._failing(logging.WARNING, "calls could not be indexed; indexing is retried: %s", e)
-                self._lease, rest_s = None, LOOK_S
-            except Exception as e:  # noqa: BLE001 - a bug of ours must not end it for good; the log has it
-                self._failing(logging.ERROR, "indexing failed", error=e)
-                rest_s = LOOK_S
-            await self._rest(rest_s)
-        if self._lease is not None:
-            with contextlib.suppress(StoreError):
-                await leases.release_lease(self._project.store, self._lease)
-
-    async def _rest(self, rest_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(rest_s):
-                await self._stop.wait()
 
     async def _look(self) -> float:
         """Index a part of the queue; return the seconds until the next query."""
@@ -288,24 +258,13 @@ class Indexer:
         merge = began >= self._merge_at
         if not merge and not await count_queued(self._project, most=1):
             return LOOK_S
-        if not await self._holds():
+        if await self._loop.lease() is None:
             return LOOK_S
         done = await index_calls(self._project, self._backend)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()
         return took_s if done >= CALLS or self._merge is not None else LOOK_S
-
-    async def _holds(self) -> bool:
-        """Whether this process holds the lease; it is acquired if free."""
-        if self._lease is None:
-            await leases.release_dead(self._project, LEASE)
-            self._lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)
-            self._renew_at = time.monotonic() + LEASE_S / 3
-        elif time.monotonic() >= self._renew_at:
-            self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
-            self._renew_at = time.monotonic() + LEASE_S / 3
-        return self._lease is not None
 
     async def _merge_some(self) -> None:
         """Merge for a short time what the sweep deleted; the longer a merge took, the later is the next one."""

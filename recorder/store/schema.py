@@ -575,6 +575,67 @@ unindexed = Table(
 # One row for each deleted row of `said` whose words may still be in SQLite's index (`recorder.search.indexer`).
 unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
+# Ended calls and when their totals were counted (`recorder.totals.follower`): each call is counted once.
+counted_calls = Table(
+    "counted_calls",
+    metadata,
+    Column("call_id", Text, primary_key=True),
+    _project(),
+    Column("counted_at", Double),  # null: it waits
+    _some("ix_counted_calls_waiting", "counted_at IS NULL", "project_id", "call_id"),
+    sqlite_with_rowid=False,
+)
+
+# Totals of calls by the time at which they began (`recorder.totals.time_rows`). They outlive the calls.
+traffic = Table(
+    "traffic",
+    metadata,
+    _project(),
+    Column("step_s", Integer, nullable=False),  # the length of the time that a row covers, in seconds
+    Column("dimension", Text, nullable=False),  # "", alias, version, client, key, tag, error
+    Column("at", BigInteger, nullable=False),  # the beginning of that time: a multiple of step_s
+    Column("value", Text, nullable=False),  # of the dimension; "": none
+    Column("origin", Text, nullable=False),  # of the calls' trajectories
+    Column("calls", Integer, nullable=False),
+    Column("errors", Integer, nullable=False),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("cost_usd", Double),  # of other providers; null: no call has a price
+    Column("durations", LargeBinary, nullable=False),  # packed histograms (`recorder.totals.histograms`)
+    Column("first_tokens", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("project_id", "step_s", "dimension", "at", "value", "origin"),
+    sqlite_with_rowid=False,
+)
+
+# Totals of a trajectory's calls (`recorder.totals.trajectory_rows`).
+trajectory_totals = Table(
+    "trajectory_totals",
+    metadata,
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), primary_key=True),
+    Column("calls", Integer, nullable=False),
+    Column("errors", Integer, nullable=False),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("cost_usd", Double),
+    Column("duration_s", Double, nullable=False),  # of its complete calls together
+    Column("first_token_s", Double, nullable=False),  # until the first tokens of its complete calls, together
+    Column("first_tokens", Integer, nullable=False),  # the calls that this is the sum of
+    sqlite_with_rowid=False,
+)
+
+# What a trajectory is found by in lists, if one of its calls has it.
+trajectory_facets = Table(
+    "trajectory_facets",
+    metadata,
+    _project(),
+    Column("facet", Text, nullable=False),  # client, tool, finish_reason, error
+    Column("value", Text, nullable=False),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
+    PrimaryKeyConstraint("project_id", "facet", "value", "trajectory_id"),
+    Index(None, "trajectory_id"),
+    sqlite_with_rowid=False,
+)
+
 # Statements that SQLAlchemy cannot express, run after the tables exist: the index over `said`.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
     "sqlite": (

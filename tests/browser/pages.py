@@ -40,8 +40,11 @@ OPENED: Final[Sequence[Where]] = (
         lambda rich: f"/trajectories/{rich.run}/calls/{rich.call}",
     ),
     Where("/trajectories/{trajectory:str}/delete", "asked", lambda rich: f"/trajectories/{rich.run}/delete"),
+    Where("/sessions/{name:path}", "of a client", lambda _: "/sessions/mail-19"),
+    Where("/trajectories", "sorted", lambda _: "/trajectories?sort=tokens&limit=5"),
     Where("/trajectories", "search", lambda _: f"/trajectories?{SEARCH}=depot&alias=helpdesk"),
     Where("/trajectories", "nothing found", lambda _: "/trajectories?state=abandoned"),
+    Where("/traffic", "by client", lambda _: "/traffic?range=30d&split=client&origin=any"),
     Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
     Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),
     Where("/versions/{name:path}", "rejected", lambda _: "/versions/helpdesk@3"),
@@ -50,7 +53,7 @@ OPENED: Final[Sequence[Where]] = (
     Where("/versions/move", "canary", lambda rich: f"/versions/move?do=canary&share=20&version={rich.canary}"),
 )
 # What is no page: part of one, or a file.
-PARTS: Final = frozenset({"/static/{name:str}", "/charts/{name:str}"})
+PARTS: Final = frozenset({"/static/{name:str}", "/charts/{name:str}", "/traffic/charts/{name:str}"})
 # What is a page only of what it is asked about.
 _ASKED: Final = frozenset({"/versions/move"})
 

@@ -23,7 +23,6 @@ from recorder.queue.training import steps
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
-from recorder.search.indexer import index_calls
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.bootstrap import open_store
@@ -34,6 +33,7 @@ from tests.recorder.descending import Half, Line
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.score_rows import new_score
 from tests.recorder.talk import assistant
+from tests.recorder.totals.facts import count_all
 
 LONG_TURNS: Final = 30
 EIGHT: Final = 8
@@ -95,8 +95,7 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=self.long_turns)
         (run, call), open_run = await self._run_with_everything(), await self._open()
-        while await index_calls(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
-            pass
+        await count_all(Project(self.store, PROJECT))  # what `hone serve` does beside the calls
         await self._notified()
         [score] = await scores.list_scores(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
@@ -268,6 +267,7 @@ class _Maker:
         run = await agent.end()
         for name, value, comment in (("good", True, "polite"), ("score", 0.75, None), ("comment", "a label!", None)):
             await feedback.add_feedback(Project(self.store, PROJECT), run, name, value, comment, tags={"by": "anna"})
+        await Rows(self.store).set(trajectories, run, session="mail-19")
         broken = Agent(self.recorder, self.line.alias, at("return-9", 1, None), "I want to send order 9 back.")
         await broken.refused()
         await broken.end(TrajectoryState.ERRORED, "engine_down")

@@ -32,6 +32,7 @@ from tests.proxy.running import Proxy, serving
 COMMANDS: Final[Sequence[str]] = (
     "status",
     "trajectories --limit 12",
+    "trajectories --sort tokens --limit 3",
     "trajectories --search depot --limit 3",
     "trajectories --state abandoned",
     "groups",
@@ -106,6 +107,7 @@ REFUSED_ROUTES: Final[Sequence[str]] = (
     "/trajectories/nothing",
     "/trajectories?since=tomorrow",
     "/trajectories?state=lost",
+    "/traffic?range=2h",
     "/trajectories?limit=0",
     "/calls/nothing",
     "/groups/nothing",

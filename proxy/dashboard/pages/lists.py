@@ -1,4 +1,4 @@
-"""The pages Trajectories and Groups: lists with filters, newest first. Trajectories can be searched too.
+"""The pages Trajectories and Groups, lists with filters; trajectories can be searched and sorted. And one session.
 
 Owns: the filter form and the addresses of a list's pages. Refuses: what a filter means (`recorder.views.lists.filters`)
 and which lines match it (`recorder.views.lists`).
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
 from litestar import Response, get
+from litestar.params import FromPath
 
 from proxy.api.lists import (
+    MOST,
     GroupPage,
     ListQuery,
     TrajectoryPage,
@@ -24,9 +27,18 @@ from proxy.api.lists import (
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, render_page
+from proxy.errors import UnknownObject
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
-from recorder.views.lists.filters import ANY, GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
+from recorder.views.lists.filters import (
+    ANY,
+    GROUP_FILTER_PARAMS,
+    TRAJECTORY_FILTER_PARAMS,
+    FilterParam,
+    TrajectoryFilter,
+)
 from recorder.views.lists.paging import MOST_HIDDEN
+from recorder.views.lists.sort_order import Sort
+from recorder.views.lists.trajectories import list_trajectories
 
 SEARCH: Final = "search"  # the parameter of the search field
 # Labels of parameters with names that do not explain them.
@@ -76,13 +88,23 @@ class FilterForm:
         return next((value for name, value in self.query.filters if name == SEARCH), "")
 
     def address(self, before: str | None = None) -> str:
-        """The address of the page before an id, with the same filters; without an id, of the newest page."""
-        filled = [*self.query.filters, *([] if before is None else [("before", before)])]
-        return f"{self.path}?{urlencode(filled)}" if filled else self.path
+        """The address of the page after a place, with the same filters and order; without one, of the first page."""
+        return self._address([*self.query.filters, *self._sort(self.query.sort)], before)
 
     def address_of_any_origin(self) -> str:
-        """The address of the newest page with the same filters and all origins."""
-        return f"{self.path}?{urlencode([*self.query.filters, ('origin', ANY)])}"
+        """The address of the first page with the same filters and all origins."""
+        return self._address([*self.query.filters, ("origin", ANY), *self._sort(self.query.sort)])
+
+    def sorted_by(self, sort: str) -> str:
+        """The address of the first page with the same filters in another order."""
+        return self._address([*self.query.filters, *self._sort(Sort(sort))])
+
+    def _sort(self, sort: Sort) -> Sequence[tuple[str, str]]:
+        return [] if sort is Sort.TIME else [("sort", sort.value)]
+
+    def _address(self, words: Sequence[tuple[str, str]], before: str | None = None) -> str:
+        filled = [*words, *([] if before is None else [("before", before)])]
+        return f"{self.path}?{urlencode(filled)}" if filled else self.path
 
 
 def build_filter_form(
@@ -123,7 +145,16 @@ async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[
     query = parse_list_query(request)
     page = await load_trajectory_page(context.project, query)
     values = await trajectory_filter_values(context.project)
-    offered = {"alias": values.aliases, "version": values.versions, "reason": values.reasons, "source": values.sources}
+    offered = {
+        "alias": values.aliases,
+        "version": values.versions,
+        "reason": values.reasons,
+        "source": values.sources,
+        "client": values.clients,
+        "key": values.keys,
+        "tool": values.tools,
+        "finish_reason": values.finish_reasons,
+    }
     return _page(request, "trajectories.html", query, page, page.trajectories, offered)
 
 
@@ -142,6 +173,17 @@ async def groups_page(context: ForPages, request: AnyRequest) -> Response[str] |
         "campaign": values.campaigns,
     }
     return _page(request, "groups.html", query, page, page.groups, offered)
+
+
+@get("/sessions/{name:path}", include_in_schema=False)
+async def session_page(context: ForPages, request: AnyRequest, name: FromPath[Path]) -> Response[str]:
+    """The trajectories of a client's session, in order. Raises UnknownObject."""
+    session = str(name).removeprefix("/")
+    page = await list_trajectories(context.project, TrajectoryFilter(session=session), limit=MOST)
+    if not page.lines:
+        raise UnknownObject(f"there is no session {session[:200]!r}.")
+    lines = list(reversed(page.lines))
+    return render_page(request, "session.html", session=session, lines=lines, more=page.next is not None)
 
 
 def _tidied(path: str, request: AnyRequest) -> Response[None] | None:

@@ -59,7 +59,7 @@ def _short(text: str) -> str:
     return words if len(words) <= MOST_CHARS else words[: MOST_CHARS - 1] + "…"
 
 
-_RUN: Final = "trajectory"
+TRAJECTORY: Final = "trajectory"  # the kind of object in the ledger
 _NO_REASON: Final = (LATE,)  # a ledger code of a trajectory that is not an exclusion
 _GROUPS_SAY: Final = (GroupState.LEFT_OUT, GroupState.UNSCORED)
 
@@ -68,7 +68,7 @@ async def newest_reasons(conn: AsyncConnection, trajectory_ids: Collection[str])
     """Return the newest ledger code by trajectory id: `trained`, or the reason of its exclusion."""
     said = (
         select(ledger.c.object_id, ledger.c.code)
-        .where(ledger.c.object_kind == _RUN, ledger.c.object_id.in_(trajectory_ids))
+        .where(ledger.c.object_kind == TRAJECTORY, ledger.c.object_id.in_(trajectory_ids))
         .where(ledger.c.code.not_in(_NO_REASON))
         .order_by(ledger.c.id)
     )
@@ -86,13 +86,13 @@ def excluded_trajectories(project_id: str, code: str) -> CompoundSelect[tuple[st
     """The query for the trajectories that are excluded with a code."""
     in_groups = select(trajectories.c.id).join(groups, groups.c.id == trajectories.c.group_id)
     in_groups = in_groups.where(groups.c.project_id == project_id, *_group_says(code))
-    return union_all(rows.objects_with(project_id, _RUN, code), in_groups)
+    return union_all(rows.objects_with(project_id, TRAJECTORY, code), in_groups)
 
 
 def filter_by_reason(code: str) -> ColumnElement[bool]:
     """A condition: whether a trajectory is excluded with a code."""
     in_group = exists().where(groups.c.id == trajectories.c.group_id, *_group_says(code))
-    return or_(rows.has_code(_RUN, trajectories.c.id, code), in_group)
+    return or_(rows.has_code(TRAJECTORY, trajectories.c.id, code), in_group)
 
 
 def _group_says(code: str) -> tuple[ColumnElement[bool], ...]:

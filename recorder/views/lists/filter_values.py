@@ -6,7 +6,7 @@ Owns: these queries, each by an index or over the newest rows. Refuses: the filt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Select, func, select
@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.ledger import TRAINED
-from recorder.store.schema import aliases, calls, campaigns, groups, ledger, versions
+from recorder.store.schema import aliases, calls, campaigns, groups, keys, ledger, trajectory_facets, versions
+from recorder.totals.call_facts import Facet
 
 MOST: Final = 200  # values of one filter
 _NEWEST_CALLS: Final = 500  # calls whose attribution is read
@@ -32,6 +33,10 @@ class FilterValues:
     reasons: list[str]
     sources: list[str]
     campaigns: list[str]
+    clients: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)  # names
+    tools: list[str] = field(default_factory=list)
+    finish_reasons: list[str] = field(default_factory=list)
 
 
 async def trajectory_filter_values(project: Project) -> FilterValues:
@@ -40,16 +45,30 @@ async def trajectory_filter_values(project: Project) -> FilterValues:
         said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project.id, *_SAID_OF_RUNS)
         of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
         reasons = sorted({*said, *of_groups} - _NOT_OFFERED, key=lambda code: (code != TRAINED, code))
-        return FilterValues(await _aliases(conn, project.id), await _versions(conn, project.id), reasons,
-                       await _sources(conn, project.id), [])  # fmt: skip
+        return FilterValues(
+            aliases=await _aliases(conn, project.id),
+            versions=await _versions(conn, project.id),
+            reasons=reasons,
+            sources=await _sources(conn, project.id),
+            campaigns=[],
+            clients=await _facets(conn, project.id, Facet.CLIENT),
+            keys=await _keys(conn, project.id),
+            tools=await _facets(conn, project.id, Facet.TOOL),
+            finish_reasons=await _facets(conn, project.id, Facet.FINISH_REASON),
+        )
 
 
 async def group_filter_values(project: Project) -> FilterValues:
     """Return the values of the groups' filters."""
     async with project.store.read() as conn:
         reasons = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
-        return FilterValues(await _aliases(conn, project.id), await _versions(conn, project.id), reasons, [],
-                       await _campaigns(conn, project.id))  # fmt: skip
+        return FilterValues(
+            aliases=await _aliases(conn, project.id),
+            versions=await _versions(conn, project.id),
+            reasons=reasons,
+            sources=[],
+            campaigns=await _campaigns(conn, project.id),
+        )
 
 
 async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:
@@ -81,6 +100,18 @@ async def _sources(conn: AsyncConnection, project_id: str) -> list[str]:
     newest = select(calls.c.attribution_source.label("source")).order_by(calls.c.id.desc()).limit(_NEWEST_CALLS)
     some = newest.where(sql.without_index(calls.c.project_id) == project_id).subquery()
     return list((await conn.execute(select(some.c.source).distinct().order_by(some.c.source))).scalars())
+
+
+async def _facets(conn: AsyncConnection, project_id: str, facet: Facet) -> list[str]:
+    f = trajectory_facets.c
+    return await _distinct(conn, f.value, f.project_id == project_id, f.facet == facet.value)
+
+
+async def _keys(conn: AsyncConnection, project_id: str) -> list[str]:
+    """Return the names of the newest keys that belong to no trajectory."""
+    query = select(keys.c.name).where(keys.c.project_id == project_id, keys.c.trajectory_id.is_(None))
+    newest = (await conn.execute(query.order_by(keys.c.id.desc()).limit(MOST))).scalars()
+    return sorted(set(newest))
 
 
 async def _campaigns(conn: AsyncConnection, project_id: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Filters of lists: the two filter classes, and their parameters (`alias=helpdesk`, `state=open`).
+"""Filters of lists and of traffic: the filter classes, and their parameters (`alias=helpdesk`, `state=open`).
 
 Owns: the parameters that page URLs, `/hone/v1` and the command line share, their values, and parsing them. Refuses:
 SQL (`recorder.views.lists.scans`).
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from recorder.base.hours import parse_time
 from recorder.errors import FilterInvalid
-from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.states import ErrorKind, GroupState, Origin, Purpose, TrajectoryState
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,17 @@ class TrajectoryFilter:
     reason: str | None = None  # a ledger code, its own or its group's
     group: str | None = None  # an internal or external id
     search: str | None = None  # words in its messages
+    client: str | None = None  # of one of its calls: the product that its User-Agent named
+    key: str | None = None  # a name or an id of a key of the family that it belongs to
+    tool: str | None = None  # that one of its answers requested
+    finish_reason: str | None = None  # of one of its answers
+    error: str | None = None  # of one of its calls: an `ErrorKind`, or `ANY`
+    trained: bool | None = None  # whether the live version or one of its ancestors was trained on it
+    tokens_from: float | None = None  # prompt and sampled tokens of its calls together
+    tokens_to: float | None = None
+    duration_from: float | None = None  # seconds from its first call to the end of its last one
+    duration_to: float | None = None
+    active_since: float | None = None  # its last call ended at this time or later
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +68,34 @@ class GroupFilter:
     until: float | None = None  # it was opened before this time
 
 
+class Split(StrEnum):
+    """What traffic is split by."""
+
+    ALIAS = "alias"
+    VERSION = "version"
+    CLIENT = "client"
+    KEY = "key"
+    TAG = "tag"
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficFilter:
+    """A range of traffic, and what it is split by. Times are unix seconds; None: `range` before the end, and now."""
+
+    range: str = "24h"
+    since: float | None = None
+    until: float | None = None
+    split: Split | None = None
+    tag: str | None = None  # the name of the tag, where it is split by tags
+    origins: tuple[Origin, ...] = ()  # any of them
+
+
 # A list shows these unless an origin is asked for: a gate makes more shadow trajectories at once than a page has lines.
 USUAL_ORIGINS: Final = tuple(origin for origin in Origin if origin is not Origin.SHADOW)
-ANY: Final = "any"  # the value of `origin` that means all
+ANY: Final = "any"  # the value of `origin` and of `error` that means all
 ALL_TRAJECTORIES: Final = TrajectoryFilter()
 ALL_GROUPS: Final = GroupFilter()
+RANGES_S: Final[Mapping[str, float]] = {"1h": 3600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0}
 
 
 Read = Callable[[str], Any]
@@ -138,6 +172,23 @@ def _origin(about: str) -> FilterParam:
     return FilterParam("origin", f"{about} Default: all but shadow.", "origins", read, takes, many=True)
 
 
+def _range(value: str) -> str:
+    if value not in RANGES_S:
+        raise ValueError(f"{value!r} is not one of {', '.join(RANGES_S)}")
+    return value
+
+
+def _error(about: str) -> FilterParam:
+    takes = (*(kind.value for kind in ErrorKind), ANY)
+
+    def read(value: str) -> str:
+        if value not in takes:
+            raise ValueError(f"{value!r} is not one of {', '.join(takes)}")
+        return value
+
+    return FilterParam("error", about, "error", read, takes)
+
+
 def _word(name: str, about: str, read: Read = _text, **others: Any) -> FilterParam:
     return FilterParam(name, about, others.pop("field", name), read, **others)
 
@@ -162,6 +213,17 @@ TRAJECTORY_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("tool_error", "Whether one of its tool calls failed.", _whether, takes=_WHETHER),
         _word("reason", "With this ledger code, its own or its group's."),
         _word("group", "Of this group: Hone's id, or the caller's."),
+        _word("client", "One of its calls came from this client: the product of its User-Agent."),
+        _word("key", "Of this key: its name, or its id."),
+        _word("tool", "One of its answers requested this tool."),
+        _word("finish_reason", "One of its answers ended for this reason (stop, length, tool_calls …)."),
+        _error("One of its calls failed in this way, or in any."),
+        _word("trained", "Whether it was trained on.", _whether, takes=_WHETHER),
+        _word("tokens_from", "With at least so many prompt and sampled tokens.", _number),
+        _word("tokens_to", "With at most so many prompt and sampled tokens.", _number),
+        _word("duration_from", "That took at least so many seconds.", _number),
+        _word("duration_to", "That took at most so many seconds.", _number),
+        _word("active_since", f"Its last call ended at this time or later: {_TIMES}.", _moment),
     )
 }
 GROUP_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
@@ -179,6 +241,27 @@ GROUP_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("until", f"Opened before this time: {_TIMES}.", _moment),
     )
 }
+
+
+TRAFFIC_PARAMS: Final[Mapping[str, FilterParam]] = {
+    word.name: word
+    for word in (
+        _word("range", "How much, up to `until`. Default: 24h.", _range, takes=tuple(RANGES_S)),
+        _word("since", f"From this time on, in place of `range`: {_TIMES}.", _moment),
+        _word("until", f"Up to this time: {_TIMES}. Default: now.", _moment),
+        _one_of("split", "What it is split by.", Split),
+        _word("tag", "With `split=tag`: only the values of the tag with this name."),
+        _origin("Of trajectories of this origin, or of any."),
+    )
+}
+
+
+def parse_traffic_filter(query: Iterable[tuple[str, str]]) -> TrafficFilter:
+    """Parse a range of traffic, as names and values. An empty value is ignored. Raises FilterInvalid."""
+    wanted = TrafficFilter(**_with_all_origins(_read(TRAFFIC_PARAMS, query)))
+    if wanted.since is not None and wanted.until is not None and wanted.until <= wanted.since:
+        raise FilterInvalid("until: the end of the range must be after `since`", "until")
+    return wanted if wanted.origins else replace(wanted, origins=USUAL_ORIGINS)
 
 
 def parse_trajectory_filter(query: Iterable[tuple[str, str]]) -> TrajectoryFilter:

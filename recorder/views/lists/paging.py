@@ -34,13 +34,15 @@ class Page(Generic[T]):
     """Lines of a list. `next`: the place after which the next page begins; None: this is the last page.
 
     `looked_at`: the page is not full, because the scan stopped after so many candidates; there are more. `hidden`: how
-    many of the whole list match but for their origin, counted up to `MOST_HIDDEN`.
+    many of the whole list match but for their origin, counted up to `MOST_HIDDEN`. `sorted_over`: the order is not by
+    time, and only so many of the newest matches were sorted.
     """
 
     lines: Sequence[T]
     next: str | None
     looked_at: int | None = None
     hidden: int = 0
+    sorted_over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +166,4 @@ async def find_page(
 
 def fill_page(page: Page[str], lines: Sequence[T], hidden: int) -> Page[T]:
     """Return the same page with a line for each id, and what the list hides."""
-    return Page(lines, page.next, page.looked_at, hidden)
+    return Page(lines, page.next, page.looked_at, hidden, page.sorted_over)

@@ -8,7 +8,7 @@ is only a check is written without its index (`sql.without_index`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,12 +34,27 @@ from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
 from recorder.search.matches import find_trajectories
 from recorder.states import Origin
+from recorder.store import ledger as ledger_rows
 from recorder.store import sql
 from recorder.store.database import Project, Store
-from recorder.store.schema import aliases, calls, campaigns, groups, score_parts, tool_calls, trajectories, versions
+from recorder.store.ledger import TRAINED
+from recorder.store.schema import (
+    aliases,
+    calls,
+    campaigns,
+    groups,
+    keys,
+    score_parts,
+    tool_calls,
+    trajectories,
+    trajectory_facets,
+    trajectory_totals,
+    versions,
+)
 from recorder.store.statement import equals_literal
+from recorder.totals.call_facts import Facet
 from recorder.views.lists import columns
-from recorder.views.lists.filters import USUAL_ORIGINS, GroupFilter, TrajectoryFilter
+from recorder.views.lists.filters import ANY, USUAL_ORIGINS, GroupFilter, TrajectoryFilter
 from recorder.views.lists.paging import MOST_HIDDEN, Candidates, FullScan, IndexedScan, Order, Place, Range
 
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as in their index
@@ -172,6 +187,13 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
     if wanted.reason is not None:
         rare = columns.excluded_trajectories(project_id, wanted.reason)
         found.append(_FilterCondition(and_(mine, columns.filter_by_reason(wanted.reason)), rare=rare))
+    for facet, value in _facets(wanted):
+        found.append(_facet(project_id, facet, value))
+    if wanted.trained:
+        trained = ledger_rows.objects_with(project_id, columns.TRAJECTORY, TRAINED)
+        found.append(
+            _FilterCondition(and_(mine, ledger_rows.has_code(columns.TRAJECTORY, t.id, TRAINED)), rare=trained)
+        )
     if wanted.group is not None:
         of_group = _groups_named(project_id, wanted.group)
         found.append(
@@ -199,12 +221,42 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
         found.append(
             _FilterCondition(sql.without_index(t.state) == state, IndexedScan(RUNS, [ours, t.state == state], *ids))
         )
-    return [*found, *map(_FilterCondition, _checks_of_runs(wanted))]
+    return [*found, *map(_FilterCondition, _checks_of_runs(project_id, wanted))]
 
 
-def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
+def _facets(wanted: TrajectoryFilter) -> Iterator[tuple[Facet, str]]:
+    named = (
+        (Facet.ERROR, wanted.error),
+        (Facet.TOOL, wanted.tool),
+        (Facet.FINISH_REASON, wanted.finish_reason),
+        (Facet.CLIENT, wanted.client),
+    )
+    yield from ((facet, value) for facet, value in named if value is not None)
+
+
+def _facet(project_id: str, facet: Facet, value: str) -> _FilterCondition:
+    """The condition that a call of a trajectory has a facet: by the index of the facet's values."""
+    f = trajectory_facets.c
+    has = (f.project_id == project_id, f.facet == facet.value, *([] if value == ANY else [f.value == value]))
+    rare = select(f.trajectory_id).where(*has)
+    if value == ANY:
+        rare = rare.distinct()
+    return _FilterCondition(exists().where(*has, f.trajectory_id == t.id), rare=rare)
+
+
+def _checks_of_runs(project_id: str, wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
     """Conditions without an index."""
     found: list[ColumnElement[bool]] = []
+    if wanted.trained is False:
+        found.append(~ledger_rows.has_code(columns.TRAJECTORY, t.id, TRAINED))
+    if wanted.key is not None:
+        found.append(t.made_by.in_(_families(project_id, wanted.key)))
+    if wanted.tokens_from is not None or wanted.tokens_to is not None:
+        found.append(_between(token_count(), wanted.tokens_from, wanted.tokens_to))
+    if wanted.duration_from is not None or wanted.duration_to is not None:
+        found.append(_between(t.last_call_at - t.started_at, wanted.duration_from, wanted.duration_to))
+    if wanted.active_since is not None:
+        found.append(t.last_call_at >= wanted.active_since)
     if len(wanted.states) > 1:
         found.append(sql.without_index(t.state).in_(wanted.states))
     if wanted.purpose is not None:
@@ -284,6 +336,18 @@ def _version(project_id: str, name: str) -> ScalarSelect[str]:
     access = select(versions.c.id).join(aliases, aliases.c.id == versions.c.alias_id)
     access = access.where(aliases.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
     return access.scalar_subquery()
+
+
+def _families(project_id: str, name: str) -> Select[tuple[str]]:
+    """The query for the families of the keys with a name or an id."""
+    named = or_(keys.c.name == name, keys.c.id == name, keys.c.family == name)
+    return select(keys.c.family).where(keys.c.project_id == project_id, keys.c.family != "", named)
+
+
+def token_count() -> ScalarSelect[int]:
+    """A column: the prompt and sampled tokens of a query's trajectory; NULL until its calls are counted."""
+    totals = trajectory_totals.c
+    return select(totals.tokens_in + totals.tokens_out).where(totals.trajectory_id == t.id).scalar_subquery()
 
 
 def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:

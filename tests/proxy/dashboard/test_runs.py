@@ -145,3 +145,33 @@ async def test_groups_are_listed_with_the_spread_of_their_rewards(proxy: Proxy) 
         assert part in found.lines[1]
     assert (await page(proxy, "/hone/groups?spread_from=0.5")).opens == [f"/hone/groups/{scored}"]
     assert found.options["reason"] == ["", "too_few"]
+
+
+async def test_a_sorted_list_keeps_its_order_from_page_to_page_and_says_where_it_ends(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await proxy.chat("x" * number, path=f"/t/run-{number}")
+    found = await page(proxy, "/hone/trajectories?alias=helpdesk&limit=2")
+    assert found.links["tokens"] == "/hone/trajectories?alias=helpdesk&sort=tokens"
+    by_duration = await page(proxy, f"{found.links['duration']}&limit=2")
+    assert ("sort", "duration") in by_duration.sent
+    assert len(by_duration.lines) == 2
+    rest = await page(proxy, by_duration.links["older"])
+    assert len(rest.lines) == 1
+    assert "Sorted over" not in by_duration.text
+    monkeypatch.setattr("recorder.views.lists.sort_order.MOST_SORTED", 2)
+    assert "Sorted over the newest 2 matches" in (await page(proxy, found.links["duration"])).text
+    assert (await proxy.http.get("/hone/trajectories?sort=size")).status_code == 400
+    assert (await proxy.http.get("/hone/v1/groups?sort=reward")).status_code == 400
+
+
+async def test_a_session_shows_its_trajectories_in_order(proxy: Proxy, store: Store) -> None:
+    rows = Rows(store)
+    made = [await rows.trajectory(session="chat/7", external_id=f"run-{n}") for n in range(3)]
+    found = await page(proxy, "/hone/sessions/chat/7")
+    assert found.opens == [f"/hone/trajectories/{id_}" for id_ in made]
+    assert "3 trajectories" in found.text
+    of_run = await proxy.http.get(f"/hone/trajectories/{made[0]}")
+    assert 'href="/hone/sessions/chat/7"' in of_run.text
+    assert (await proxy.http.get("/hone/sessions/none")).status_code == 404

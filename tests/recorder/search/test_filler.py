@@ -57,7 +57,7 @@ async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk:
             await talk.call([user("the first order")], "yes")
             await until(lambda: index.saying("first order"))
             assert await held() == ["first"]
-            first._stop.set()  # it may index once more before it releases the lease
+            first._loop.stop()  # it may index once more before it releases the lease
             await until(is_second)
             await talk.call([user("the second order")], "yes")
             await until(lambda: index.saying("second order"))

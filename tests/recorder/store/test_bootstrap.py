@@ -257,6 +257,8 @@ def test_what_is_recorded_already_waits_to_be_indexed(tmp_path: Path) -> None:
         command.upgrade(config, "head")
         waiting = conn.execute(text("select project_id, call_id from unindexed order by call_id"))
         assert list(map(tuple, waiting)) == [("default", "c1"), ("default", "c2")]  # what is open waits when it ended
+        uncounted = conn.execute(text("select call_id, counted_at from counted_calls order by call_id"))
+        assert list(map(tuple, uncounted)) == [("c1", None), ("c2", None)]
     engine.dispose()
 
 

@@ -41,6 +41,17 @@ from recorder.views.lists.filters import (
         ([("since", "100"), ("until", "1970-01-01T00:10:00+00:00")], TrajectoryFilter(since=100.0, until=600.0)),
         ([("tool_error", "yes")], TrajectoryFilter(tool_error=True)),
         ([("tool_error", "no"), ("reason", "too_few")], TrajectoryFilter(tool_error=False, reason="too_few")),
+        (
+            [("client", "openai"), ("key", "backend"), ("tool", "find")],
+            TrajectoryFilter(client="openai", key="backend", tool="find"),
+        ),
+        (
+            [("error", "timeout"), ("finish_reason", "length")],
+            TrajectoryFilter(error="timeout", finish_reason="length"),
+        ),
+        ([("error", "any"), ("trained", "no")], TrajectoryFilter(error="any", trained=False)),
+        ([("tokens_from", "10"), ("duration_to", "2.5")], TrajectoryFilter(tokens_from=10.0, duration_to=2.5)),
+        ([("active_since", "100")], TrajectoryFilter(active_since=100.0)),
         ([("search", ' "not found" '), ("group", " "), ("session", "")], TrajectoryFilter(search='"not found"')),
     ],
 )

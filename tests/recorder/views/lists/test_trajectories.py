@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from recorder.errors import FilterInvalid
 from recorder.ids import new_id
 from recorder.messages.calls import Address
+from recorder.registry.keys import create_key
 from recorder.search.indexer import index_calls
-from recorder.states import Origin
+from recorder.states import CallState, Origin
 from recorder.store import ledger
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import calls, tool_calls, trajectories
+from recorder.store.schema import calls, tool_calls, trajectories, trajectory_totals
 from recorder.views.lists.filters import TrajectoryFilter, parse_trajectory_filter, with_usual_trajectories
-from recorder.views.lists.paging import IndexedScan, find_page
+from recorder.views.lists.paging import IndexedScan, Page, find_page
 from recorder.views.lists.scans import RUNS
+from recorder.views.lists.sort_order import Sort
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 from tests.recorder.rows import PROJECT, Rows
-from tests.recorder.talk import Talk, user
+from tests.recorder.talk import Talk, choice, tool_turn, user
+from tests.recorder.totals.facts import count_all
 
 
 async def ids(store: Store, **said: str) -> list[str]:
@@ -240,3 +244,109 @@ async def test_a_search_says_how_many_matches_it_hides(store: Store, talk: Talk)
         Project(store, PROJECT), with_usual_trajectories(parse_trajectory_filter([("search", "parcel")]))
     )
     assert ([one.origin for one in page.lines], page.hidden) == ([Origin.LIVE], 2)
+
+
+async def test_runs_are_narrowed_by_what_is_counted_of_their_calls(store: Store, rows: Rows, talk: Talk) -> None:
+    seen = {"response_meta": {"client": "openai"}, "usage": {"prompt_tokens": 90, "completion_tokens": 10}}
+    long = await talk.call([user("a")], tool_turn("x"), Address(trajectory="long"), **seen)
+    failed = await talk.call([user("b")], [choice(None, finish_reason=None)], Address(trajectory="failed"),
+                             state=CallState.ERRORED, http_status=504)  # fmt: skip
+    plain = await talk.call([user("c")], "yes", Address(trajectory="plain"))
+    one, two, three = (made.attribution.trajectory.id for made in (long, failed, plain))
+    uncounted = await rows.trajectory(id=new_id("traj"))
+    await count_all(Project(store, PROJECT))
+    for said, wanted in (
+        ({"client": "openai"}, [one]),
+        ({"client": "curl"}, []),
+        ({"tool": "find"}, [one]),
+        ({"finish_reason": "stop"}, [three, one]),
+        ({"error": "timeout"}, [two]),
+        ({"error": "failed"}, []),
+        ({"error": "any"}, [two]),
+        ({"error": "any", "client": "openai"}, []),
+        ({"tokens_from": "100"}, [one]),
+        ({"tokens_from": "7", "tokens_to": "99"}, []),
+        ({"tokens_to": "99"}, [three, two]),
+    ):
+        assert await ids(store, **said) == wanted, said
+    assert [(await line(store, run)).tokens_in for run in (one, uncounted)] == [90, None]
+    first = await line(store, one)
+    assert (first.tokens_out, first.cost_usd, first.judge_usd, first.first_token_s) == (10, None, None, 0.0)
+
+
+async def test_with_many_matches_a_facet_is_checked_run_by_run(
+    store: Store, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [await talk.call([user(f"order {n}")], "yes", response_meta={"client": f"c{n % 2}"}) for n in range(6)]
+    await count_all(Project(store, PROJECT))
+    wanted = [one.attribution.trajectory.id for one in made[::2]]
+    assert await ids(store, client="c0") == sorted(wanted, reverse=True)
+    monkeypatch.setattr("recorder.views.lists.scans._FEW", 2)
+    assert await ids(store, client="c0") == sorted(wanted, reverse=True)
+
+
+async def test_runs_are_narrowed_by_their_key_training_and_times(store: Store, rows: Rows) -> None:
+    key, _ = await create_key(Project(store, PROJECT), "backend", ["infer"])
+    of_key = await rows.trajectory(made_by=key.family, started_at=1000.0, last_call_at=1060.0)
+    other = await rows.trajectory(started_at=1000.0, last_call_at=1005.0)
+    await told(store, other, "trained")
+    for said, wanted in (
+        ({"key": "backend"}, [of_key]),
+        ({"key": key.id}, [of_key]),
+        ({"key": "nobody"}, []),
+        ({"trained": "yes"}, [other]),
+        ({"trained": "no"}, [of_key]),
+        ({"duration_from": "10"}, [of_key]),
+        ({"duration_to": "5"}, [other]),
+        ({"active_since": "1010"}, [of_key]),
+        ({"active_since": "1005"}, [other, of_key]),
+    ):
+        assert await ids(store, **said) == wanted, said
+
+
+async def sorted_ids(store: Store, sort: Sort, *, before: str | None = None, limit: int = 50) -> Page[str]:
+    found = await list_trajectories(Project(store, PROJECT), sort=sort, before=before, limit=limit)
+    return Page([one.id for one in found.lines], found.next, found.looked_at, found.hidden, found.sorted_over)
+
+
+async def test_a_list_is_sorted_by_a_figure_with_what_has_none_last(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    group = await rows.ready_group(2, alias_id=alias.id, version_id=alias.live_version_id)
+    await rows.score(group, cost_usd=0.5)
+    low, high = await rows.members(group)
+    dear = await rows.trajectory(answered=False, started_at=100.0, last_call_at=900.0)
+    totals = {"calls": 1, "errors": 0, "duration_s": 1.0}
+    for run, tokens, cost, first in ((low, 5, 0.25, 0.5), (dear, 500, 2.0, 8.0)):
+        row = {"trajectory_id": run, "tokens_in": tokens, "tokens_out": 0, "cost_usd": cost}
+        await rows.insert(trajectory_totals, {**row, **totals, "first_token_s": first, "first_tokens": 2})
+    for sort, wanted in (
+        (Sort.TOKENS, [dear, low, high]),
+        (Sort.COST, [dear, low, high]),  # 2.0; 0.25 and its half of 0.5; its half
+        (Sort.FIRST_TOKEN, [dear, low, high]),
+        (Sort.REWARD, [high, low, dear]),
+        (Sort.VERSION, [high, low, dear]),
+        (Sort.TIME, [dear, high, low]),
+    ):
+        assert (await sorted_ids(store, sort)).lines == wanted, sort
+    assert (await sorted_ids(store, Sort.DURATION)).lines[0] == dear
+    assert [(await line(store, run)).judge_usd for run in (low, high, dear)] == [0.25, 0.25, None]
+    assert (await line(store, dear)).first_token_s == 4.0
+
+
+async def test_pages_of_a_sorted_list_together_are_the_newest_matches(
+    store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [
+        await rows.trajectory(answered=False, started_at=0.0, last_call_at=float(n * 7 % 5), id=f"traj_{n}")
+        for n in range(5)
+    ]
+    longest = sorted(made, key=lambda id_: (int(id_[-1]) * 7 % 5, id_), reverse=True)
+    first = await sorted_ids(store, Sort.DURATION, limit=3)
+    second = await sorted_ids(store, Sort.DURATION, limit=3, before=first.next)
+    assert [*first.lines, *second.lines] == longest
+    assert (first.sorted_over, second.next) == (None, None)
+    monkeypatch.setattr("recorder.views.lists.sort_order.MOST_SORTED", 3)
+    newest = await sorted_ids(store, Sort.DURATION)
+    assert (set(newest.lines), newest.sorted_over) == (set(made[2:]), 3)
+    with pytest.raises(FilterInvalid, match="not a position"):
+        await sorted_ids(store, Sort.DURATION, before="traj_1")
