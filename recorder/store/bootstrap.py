@@ -39,7 +39,7 @@ DEFAULT_PROJECT: Final = "default"
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
     "0012", "0013", "0014", "0015", "0016", "0017", "0018", "0019", "0020", "0021", "0022",
-    "0023", "0024", "0025", "0026", "0027", "0028", "0029", "0030",
+    "0023", "0024", "0025", "0026", "0027", "0028", "0029", "0030", "0035",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
 UNFINISHED: Final = "unfinished copy"  # in place of a revision, while a copy into this database is unfinished
