@@ -232,3 +232,8 @@ _TONES: Mapping[Tone, frozenset[str]] = {
 def state_tone(state: str) -> Tone:
     """Return the tone of any object's state. An excluded group (`left_out`) and a measured one are neutral."""
     return next((tone for tone, states in _TONES.items() if state in states), Tone.NEUTRAL)
+
+
+def state_word(state: str) -> str:
+    """Return the word for any object's state in sentences, labels and headings: the stored `left_out` is "excluded"."""
+    return "excluded" if state == GroupState.LEFT_OUT else state

@@ -120,9 +120,11 @@ def _judging_lines(found: ScoreRecord) -> Iterable[RenderableType]:
 def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
     from rich.text import Text
 
-    head = c.group
-    yield clean_line(head.id, "bold").append("  ").append_text(color_line(head.state))
-    about = [head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
+    from recorder.views.lists.titles import group_outcome, title_of
+
+    became = group_outcome(head.state, [one.reward for one in c.attempts])
+    yield clean_line(title_of(head.task, head.external_id, head.id), "bold").append_text(clean_line(f"  {became}"))
+    about = [head.id, head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
     yield clean_line(" · ".join(str(one) for one in about if one), "dim")
     yield clean_line(f"advantage: {c.rule}", "dim")
     fits = max(2, console().width // _COLUMN)

@@ -110,16 +110,17 @@ async def claim_one_for_judging(
     owner: str,
     lease_s: float,
     *,
-    free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
+    free: Sequence[GroupState] = (GroupState.READY, *_AGAIN),
     ended_for: Collection[str] = (),
 ) -> GroupClaim | None:
     """Claim a named group for judging, also one with a score (a new recipe rescores it). None: it is not `free`.
 
     `ended_for`: also a group that was excluded, or measured without a score, for one of these reasons.
     """
+    # a measured group with a reason has no score, and perhaps no judge
+    is_free = and_(groups.c.state.in_(free), or_(groups.c.state != GroupState.MEASURED, groups.c.reason.is_(None)))
     ended = and_(groups.c.state.in_(_ENDED), groups.c.reason.in_(sorted(ended_for)))
-    measured = and_(groups.c.state == GroupState.MEASURED, groups.c.reason.is_(None))  # it has a score
-    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), ended, measured))
+    wanted = and_(groups.c.id == group_id, or_(is_free, ended))
     took = await _take(store, wanted, 1, GroupState.JUDGING, tuple({*free, *_ENDED}), owner, lease_s)
     return took[0] if took else None
 

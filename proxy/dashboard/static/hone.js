@@ -1,4 +1,4 @@
-// Keyboard shortcuts and relative times. Every page works without this file.
+// Keyboard shortcuts, relative times, and ids that one click copies. Every page works without this file.
 "use strict";
 (() => {
   const lines = () => [...document.querySelectorAll("[data-line]")];
@@ -36,6 +36,15 @@
       event.preventDefault();
       search.focus();
     } else if (!event.repeat) document.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+  });
+
+  // An id is selectable text that one click selects; here the click copies it too.
+  document.addEventListener("click", async (event) => {
+    const id = event.target.closest(".copy");
+    if (!id || !navigator.clipboard) return;
+    await navigator.clipboard.writeText(id.textContent.trim());
+    id.classList.add("copied");
+    setTimeout(() => id.classList.remove("copied"), 1500);
   });
 
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];

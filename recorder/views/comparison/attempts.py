@@ -142,6 +142,7 @@ class GroupHead:
 
     id: str
     external_id: str | None
+    task: str | None  # the beginning of its first trajectory's first user message
     state: GroupState
     reason: str | None
     alias: str | None

@@ -47,6 +47,7 @@ from recorder.views.comparison.attempts import (
     side_by_side,
 )
 from recorder.views.lists.columns import version_name
+from recorder.views.lists.titles import group_tasks
 from recorder.views.trajectories.shapes import TrajectoryView, read_trajectory
 from recorder.views.trajectories.transcripts import load_trajectories
 
@@ -164,7 +165,8 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
     if row is None:
         raise NotFound(f"no group {group_id!r}")
     step = await _step(conn, group_id)
-    return sql.as_view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, **step)
+    task = (await group_tasks(conn, [group_id])).get(group_id)
+    return sql.as_view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, task=task, **step)
 
 
 async def _step(conn: AsyncConnection, group_id: str) -> dict[str, Any]:
