@@ -122,6 +122,7 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 
     from recorder.views.lists.titles import group_outcome, title_of
 
+    head = c.group
     became = group_outcome(head.state, [one.reward for one in c.attempts])
     yield clean_line(title_of(head.task, head.external_id, head.id), "bold").append_text(clean_line(f"  {became}"))
     about = [head.id, head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
