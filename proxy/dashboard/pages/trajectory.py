@@ -24,7 +24,6 @@ from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, page_budget
 from proxy.dashboard.formatters import as_json
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
-from proxy.dashboard.word_changes import compare_words
 from proxy.engine.replica import Replica, token_texts
 from proxy.errors import BadRequest, EngineError, EngineUnreachable, UnknownObject
 from recorder.maintenance import deletion
@@ -33,6 +32,7 @@ from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS, set_tag
 from recorder.reasons import explain_reason
 from recorder.views.comparison.attempts import TurnCredit
 from recorder.views.comparison.loader import load_rank
+from recorder.views.comparison.word_changes import compare_words
 from recorder.views.lists.short_ids import expand_id
 from recorder.views.lists.titles import load_tasks, title_of, trajectory_outcome
 from recorder.views.trajectories.shapes import CallView, TrajectoryView

@@ -3,6 +3,7 @@
 (() => {
   const lines = () => [...document.querySelectorAll("[data-line]")];
   let going = false;
+  let column = 0;
 
   const choose = (step) => {
     const all = lines();
@@ -12,6 +13,17 @@
     const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
     next.classList.add("chosen");
     next.scrollIntoView({ block: "nearest" });
+    across(0);
+  };
+
+  // In a table whose columns are compared, h and l move between the cells of the chosen row.
+  const across = (step) => {
+    document.querySelector(".attempts .here")?.classList.remove("here");
+    const cells = [...document.querySelectorAll(".attempts .chosen > td")];
+    if (!cells.length) return;
+    column = Math.min(Math.max(column + step, 0), cells.length - 1);
+    cells[column].classList.add("here");
+    cells[column].scrollIntoView({ block: "nearest", inline: "nearest" });
   };
 
   document.addEventListener("keydown", (event) => {
@@ -27,8 +39,10 @@
     }
     if (event.key === "j") choose(1);
     else if (event.key === "k") choose(-1);
+    else if (event.key === "h") across(-1);
+    else if (event.key === "l") across(1);
     else if (event.key === "g") going = true;
-    else if (event.key === "Enter") document.querySelector(".chosen a")?.click();
+    else if (event.key === "Enter") document.querySelector(".here a, .chosen:not(:has(.here)) a")?.click();
     else if (event.key === "?") document.getElementById("shortcuts").showModal();
     else if (event.key === "/") {
       const search = document.querySelector("input[type=search]");

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dashboard.word_changes import TextPart, compare_words
+from recorder.views.comparison.word_changes import TextPart, compare_words
 
 TEXTS = st.lists(st.sampled_from(["in", "Bonn", "Köln", " ", "\n", ".", "1"]), max_size=30).map("".join)
 
