@@ -286,11 +286,16 @@ def _against(one: ToolExchange, other: ToolExchange) -> ComparedCall:
 
 
 MOST_WORDS: Final = 200  # words and spaces of a text that is compared by words: a comparison has many such texts
+MOST_CHANGES: Final = 8  # parts that are gone or new; a text with more of them is easier to read without them
 
 
 def list_changes(old: str | None, new: str | None) -> tuple[TextPart, ...]:
-    """Return what differs between two texts by words; empty if they are equal, or one is missing, empty or long."""
+    """Return what differs between two texts by words.
+
+    Empty if they are equal, have no word in common or differ in many places, or if one is missing, empty or long.
+    """
     if not old or not new or old == new or max(len(old), len(new)) > 8 * MOST_WORDS:
         return ()
     changes = compare_words(old, new, MOST_WORDS)
-    return changes if any(part.kind == "same" for part in changes) else ()
+    same = sum(part.kind == "same" and not part.text.isspace() for part in changes)
+    return changes if same and len(changes) - same <= MOST_CHANGES else ()

@@ -21,6 +21,7 @@ from recorder.store.schema import calls, groups, trajectories
 
 SHOWN: Final = 8
 MOST_CHARS: Final = 24  # of an id that a caller gave; a longer one is cut
+_MORE: Final = 8  # characters that are shown more of ids that would look equal
 _OURS: Final = re.compile(r"(?P<kind>traj|group|call)_[0-9a-z]{26,}")
 _SHORT: Final = re.compile(r"(?:(?:(?:traj|group|call)_)?…)?(?P<end>[0-9a-z]{6,26})")
 _NAMED: Final = (trajectories, groups, calls)
@@ -66,7 +67,7 @@ def cut_ids(ids: Iterable[str]) -> dict[str, ShortId]:
         shown |= unique
         taken |= set(map(str, unique.values()))
         left -= unique.keys()
-        chars *= 2
+        chars += _MORE
     return shown
 
 
