@@ -20,7 +20,7 @@ from typing import Final
 from recorder.base.json_limits import parse_json_text
 from recorder.messages import plain_text
 from recorder.messages.calls import Message
-from recorder.views.comparison.word_changes import TextPart, compare_words
+from recorder.views.comparison.word_changes import TextPart, compare_small_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,26 +276,10 @@ def _against(one: ToolExchange, other: ToolExchange) -> ComparedCall:
     theirs = set(other.arguments)
     old = {argument.name: argument.text for argument in other.arguments}
     arguments = tuple(
-        ComparedArgument(a.name, a.text, a.is_json, a not in theirs, list_changes(old.get(a.name), a.text))
+        ComparedArgument(a.name, a.text, a.is_json, a not in theirs, compare_small_change(old.get(a.name), a.text))
         for a in one.arguments
     )
     own = {argument.name for argument in one.arguments}
     removed = tuple(argument.name for argument in other.arguments if argument.name not in own)
-    result_differs, changes = one.result != other.result, list_changes(other.result, one.result)
+    result_differs, changes = one.result != other.result, compare_small_change(other.result, one.result)
     return ComparedCall(one.name, arguments, removed, one.result, result_differs, new=False, result_changes=changes)
-
-
-MOST_WORDS: Final = 200  # words and spaces of a text that is compared by words: a comparison has many such texts
-MOST_CHANGES: Final = 8  # parts that are gone or new; a text with more of them is easier to read without them
-
-
-def list_changes(old: str | None, new: str | None) -> tuple[TextPart, ...]:
-    """Return what differs between two texts by words.
-
-    Empty if they are equal, have no word in common or differ in many places, or if one is missing, empty or long.
-    """
-    if not old or not new or old == new or max(len(old), len(new)) > 8 * MOST_WORDS:
-        return ()
-    changes = compare_words(old, new, MOST_WORDS)
-    same = sum(part.kind == "same" and not part.text.isspace() for part in changes)
-    return changes if same and len(changes) - same <= MOST_CHANGES else ()

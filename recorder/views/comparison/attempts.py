@@ -23,11 +23,10 @@ from recorder.views.comparison.alignment import (
     ConversationTurn,
     align_turns,
     compare_calls,
-    list_changes,
     list_differences,
     shared_beginning,
 )
-from recorder.views.comparison.word_changes import TextPart
+from recorder.views.comparison.word_changes import TextPart, compare_small_change
 from recorder.views.trajectories.shapes import TrajectoryRow
 
 ONLY_HERE: Final = "only here"
@@ -123,7 +122,7 @@ class ComparisonCell:
     `state`: `shared` (the turn is equal in all columns, only the first column has the text), `same` (equal to the
     attempt number `against` to the left, which has the text), `differs` (from `against`, the most similar to the left;
     None for the leftmost), `missing` (no turn in this row). `differences` names what differs, and `changes` says how
-    the text differs, by words (`list_changes`).
+    the text differs, by words (`compare_small_change`).
     """
 
     state: Literal["shared", "same", "differs", "missing"]
@@ -357,5 +356,5 @@ def _cell(
     other: ConversationTurn | None = None,
 ) -> ComparisonCell:
     calls = compare_calls(turn, other)
-    changes = () if other is None else list_changes(other.text, turn.text)
+    changes = () if other is None else compare_small_change(other.text, turn.text)
     return ComparisonCell(state, against, words, turn.role, turn.text, turn.thinking, calls, turn.call_id, changes)

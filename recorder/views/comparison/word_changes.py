@@ -20,13 +20,10 @@ class TextPart:
     text: str
 
 
-def compare_words(old: str, new: str, most: int = _MOST) -> tuple[TextPart, ...]:
-    """Return the parts of both texts in order.
-
-    Texts of more than `most` words and spaces are not compared: one is removed, the other added.
-    """
+def compare_words(old: str, new: str) -> tuple[TextPart, ...]:
+    """Return the parts of both texts in order. Long texts are not compared: one is removed, the other added."""
     before, after = _WORD.findall(old), _WORD.findall(new)
-    if max(len(before), len(after)) > most:
+    if max(len(before), len(after)) > _MOST:
         return tuple(_parts(old, new))
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     found: list[TextPart] = []
@@ -43,3 +40,35 @@ def _parts(old: str, new: str) -> Iterator[TextPart]:
         yield TextPart("removed", old)
     if new:
         yield TextPart("added", new)
+
+
+_FEW: Final = 40  # words and spaces between the beginning and the end that two texts share
+_FEW_CHANGES: Final = 8  # parts that are gone or new: a text with more is easier to read without them
+_SHORT: Final = 1_600  # characters
+
+
+def compare_small_change(old: str | None, new: str | None) -> tuple[TextPart, ...]:
+    """Return the parts of both texts if they differ in one place or a few near each other; else nothing.
+
+    A page compares hundreds of texts, so this takes time in proportion to their length alone.
+    """
+    if not old or not new or old == new or max(len(old), len(new)) > _SHORT:
+        return ()
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    head = _shared(before, after)
+    tail = _shared(before[head:][::-1], after[head:][::-1])
+    left, right = before[head : len(before) - tail], after[head : len(after) - tail]
+    same_around = "".join((*before[:head], *before[len(before) - tail :])).strip()
+    if max(len(left), len(right)) > _FEW or not same_around:
+        return ()
+    middle = compare_words("".join(left), "".join(right))
+    if sum(part.kind != "same" for part in middle) > _FEW_CHANGES:
+        return ()
+    ends = [TextPart("same", "".join(part)) for part in (before[:head], before[len(before) - tail :])]
+    return tuple(part for part in (ends[0], *middle, ends[1]) if part.text)
+
+
+def _shared(some: list[str], others: list[str]) -> int:
+    """The number of equal words at the beginning of both."""
+    pairs = zip(some, others, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(some), len(others)))
