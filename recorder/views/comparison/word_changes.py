@@ -50,7 +50,8 @@ _SHORT: Final = 1_600  # characters
 def compare_small_change(old: str | None, new: str | None) -> tuple[TextPart, ...]:
     """Return the parts of both texts if they differ in one place or a few near each other; else nothing.
 
-    A page compares hundreds of texts, so this takes time in proportion to their length alone.
+    At least a third of the longer text is in both. A page compares hundreds of texts, so this takes time in proportion
+    to their length alone.
     """
     if not old or not new or old == new or max(len(old), len(new)) > _SHORT:
         return ()
@@ -58,14 +59,19 @@ def compare_small_change(old: str | None, new: str | None) -> tuple[TextPart, ..
     head = _shared(before, after)
     tail = _shared(before[head:][::-1], after[head:][::-1])
     left, right = before[head : len(before) - tail], after[head : len(after) - tail]
-    same_around = "".join((*before[:head], *before[len(before) - tail :])).strip()
-    if max(len(left), len(right)) > _FEW or not same_around:
+    if max(len(left), len(right)) > _FEW:
         return ()
     middle = compare_words("".join(left), "".join(right))
-    if sum(part.kind != "same" for part in middle) > _FEW_CHANGES:
-        return ()
     ends = [TextPart("same", "".join(part)) for part in (before[:head], before[len(before) - tail :])]
-    return tuple(part for part in (ends[0], *middle, ends[1]) if part.text)
+    parts = tuple(part for part in (ends[0], *middle, ends[1]) if part.text)
+    same = sum(_size(part.text) for part in parts if part.kind == "same")
+    is_few = sum(part.kind != "same" for part in parts) <= _FEW_CHANGES
+    return parts if is_few and 3 * same >= max(_size(old), _size(new)) else ()
+
+
+def _size(text: str) -> int:
+    """The number of characters without spaces."""
+    return sum(map(len, text.split()))
 
 
 def _shared(some: list[str], others: list[str]) -> int:

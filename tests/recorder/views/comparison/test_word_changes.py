@@ -47,5 +47,6 @@ def test_a_change_in_a_long_sentence_is_small_and_another_text_is_not() -> None:
         "same", "removed", "added", "same",
     ]  # fmt: skip
     assert compare_small_change("Yes", "No") == ()
+    assert compare_small_change("Please call us.", "It will come on Tuesday.") == ()
     assert compare_small_change(f"Bonn {long}Bonn", f"Köln {long}Köln") == ()
     assert compare_small_change(None, "No") == compare_small_change("No", "No") == ()
