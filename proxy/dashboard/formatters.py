@@ -106,8 +106,8 @@ def cut_list(lines: Iterable[Any]) -> dict[str, ShortId]:
     """The ids of a list's lines, and of their groups, cut so that no two of them look equal."""
     names: list[str | None] = []
     for line in lines:
-        names += [line.external_id or line.id, getattr(line, "group_external_id", None)]
-        names.append(getattr(line, "group_id", None))
+        names += [line.id, line.external_id]
+        names += [getattr(line, name, None) for name in ("group_id", "group_external_id")]
     return cut_ids(name for name in names if name)
 
 

@@ -196,6 +196,6 @@ async def test_long_ids_of_a_list_are_cut_in_the_middle_and_whole_in_the_text(pr
     seen = [" ".join(line.split()) for line in Listed(answer).lines]
     assert all(name not in line for name in names for line in seen)
     assert len({line.split("…")[0] + line.split("…")[1].split()[0] for line in seen}) == 2
-    copied = re.findall(r'<span class="id copy" title="([^"]+)">(.*?)</span>\n', answer)
+    copied = re.findall(r'<span class="id copy" title="(campaign[^"]+)">(.*?)</span> <span', answer)
     assert sorted(title for title, _ in copied) == names
     assert sorted(re.sub(r"<.*?>", "", markup) for _, markup in copied) == names
