@@ -1,7 +1,8 @@
-"""One plain sentence for every reason code: why something was excluded, refused, postponed or moved.
+"""One plain sentence and a tone for every reason code: why something was excluded, refused, postponed or moved.
 
-Owns: the sentences, for terminals and docs/reasons.md (`python -m scripts.reasons`). Tests compare the page with this
-table and the table with the codes in use. Refuses: the codes themselves, which the deciding modules name.
+Owns: the tones, and the sentences, for terminals and docs/reasons.md (`python -m scripts.reasons`). Tests compare the
+page with this table and the table with the codes in use. Refuses: the codes themselves, which the deciding modules
+name.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from recorder.states import Tone, state_tone
+
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Trajectories and groups": {
         "too_few": "Without a running baseline, a group needs at least two completed trajectories; this one has fewer.",
         "too_old": "More than `learn.max_age_s` passed between the group's completion and its training.",
         "no_complete_call": "No call of the trajectory got a complete answer, so there is nothing to judge.",
         "purpose_none": "Its caller asked to record it only, neither to measure it nor to train on it.",
-        "measured": "These attempts of a gate or an evaluation are measured by a function alone.",
+        "measured": "Measured, not for training: an attempt of a validation, a gate or an evaluation.",
         "mixed_purpose": "Some trajectories of the group are only there to be measured, so none is trained on.",
         "errored": "The engine, the network or the harness failed, not the agent.",
         "abandoned": "A new attempt replaced it, or its owner gave it up.",
@@ -127,6 +130,81 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "never_trained": "No call of this client can be trained on; `detail` says what to set.",
     },
 }
+
+
+# Something failed: an engine, a judge, a program or a training step.
+_FAULTS: Final = frozenset(
+    {
+        "errored",
+        "no_complete_call",
+        "recipe_unknown",
+        "no_judge_model",
+        "functions_down",
+        "judge_down",
+        "judge_timeout",
+        "judge_refused",
+        "judge_unreadable",
+        "judge_quorum",
+        "score_not_written",
+        "judge_fault",
+        "logprob_gap",
+        "step_failed",
+        "kl_parent_max",
+        "versions_failed",
+        "redaction_timeout",
+        "ids_disagree",
+        "token_ids_malformed",
+        "logprobs_miscounted",
+        "logprobs_not_finite",
+        "logprobs_above_zero",
+        "engine_mismatch",
+        "teacher_refused",
+    }
+)
+# Nothing failed, but more could be trained on if a person changed or decided something, or it is repeated.
+_ATTENTION: Final = frozenset(
+    {
+        "sealed-late",
+        "not_recorded",
+        "lease_expired",
+        "too_long_to_judge",
+        "parts_missing",
+        "check_undecided",
+        "judge_busy",
+        "judge_declined",
+        "judge_filtered",
+        "judges_disagree",
+        "feedback_late",
+        "tool_left_out",
+        "health_rules",
+        "untrained",
+        "reward_missing",
+        "row_too_long",
+        "version_rejected",
+        "temperature_below_0.1",
+        "top_p",
+        "top_k",
+        "min_p",
+        "structured_output",
+        "distorted_sampling",
+        "tool_call_unparsed",
+        "logprobs_missing",
+        "base_fingerprint",
+        "never_trained",
+    }
+)
+
+
+def reason_tone(code: str) -> Tone:
+    """Return the tone of a reason code. An exclusion that is no fault is neutral."""
+    if code == "trained":
+        return Tone.GOOD
+    return Tone.FAULT if code in _FAULTS else Tone.ATTENTION if code in _ATTENTION else Tone.NEUTRAL
+
+
+def tone_with_reason(state: str, reason: str | None) -> Tone:
+    """Return the tone of a group's state: that of its reason if it has one, which says whether something is wrong."""
+    return reason_tone(reason) if reason else state_tone(state)
 
 
 def explain_reason(code: str) -> str | None:

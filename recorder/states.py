@@ -1,7 +1,7 @@
 """The state machines of all stateful objects, as tables of allowed transitions.
 
-Owns: the names of states and which may follow which. Refuses: storage. `recorder.store.transitions` enforces these
-tables with guarded UPDATEs; no other module changes a state.
+Owns: the names of states, which may follow which, and the tone in which each is shown. Refuses: storage, colours.
+`recorder.store.transitions` enforces these tables with guarded UPDATEs; no other module changes a state.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class GroupState(StrEnum):
     TRIED = "tried"  # a version was trained on it, and is not decided yet
     TRAINED = "trained"  # the version that was trained on it is live, or an ancestor of the live one
     LEFT_OUT = "left_out"
+    MEASURED = "measured"  # of a validation, a gate or an evaluation: never for training, and no exclusion
 
 
 class VersionState(StrEnum):
@@ -172,12 +173,19 @@ CALL: Mapping[CallState, frozenset[CallState]] = {
 
 GROUP: Mapping[GroupState, frozenset[GroupState]] = {
     # ready … left_out → trained: its version was rolled back, the group continued, and the version is made live again
-    GroupState.OPEN: frozenset({GroupState.READY, GroupState.LEFT_OUT}),
-    GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
+    GroupState.OPEN: frozenset({GroupState.READY, GroupState.LEFT_OUT, GroupState.MEASURED}),
+    GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.MEASURED, GroupState.TRAINED}),
     GroupState.JUDGING: frozenset(
-        {GroupState.SCORED, GroupState.UNSCORED, GroupState.READY, GroupState.LEFT_OUT, GroupState.TRAINED}
+        {
+            GroupState.SCORED,
+            GroupState.UNSCORED,
+            GroupState.READY,
+            GroupState.LEFT_OUT,
+            GroupState.MEASURED,
+            GroupState.TRAINED,
+        }
     ),
-    GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
+    GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.MEASURED, GroupState.TRAINED}),
     # scored → judging: a new recipe, or new feedback, scores the group again
     GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # training → scored: the trainer died and its lease expired
@@ -188,6 +196,8 @@ GROUP: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.TRAINED: frozenset({GroupState.LEFT_OUT}),
     # left_out → judging: a person requested a rescore, because its version or its score was at fault
     GroupState.LEFT_OUT: frozenset({GroupState.JUDGING, GroupState.TRAINED}),
+    # measured → judging: as scored → judging
+    GroupState.MEASURED: frozenset({GroupState.JUDGING}),
 }
 
 VERSION: Mapping[VersionState, frozenset[VersionState]] = {
@@ -226,3 +236,29 @@ TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}
 UNDECIDED = frozenset(
     {VersionState.ALLOCATED, VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY}
 )
+
+
+class Tone(StrEnum):
+    """How a page or a terminal shows a state or a reason (`recorder.reasons`)."""
+
+    GOOD = "good"  # green
+    FAULT = "bad"  # red: something failed
+    ATTENTION = "warn"  # amber: it waits, or a person may want to look
+    NEUTRAL = "neutral"  # a fact, and nothing is wrong
+
+
+_TONES: Mapping[Tone, frozenset[str]] = {
+    Tone.GOOD: frozenset({"completed", "complete", "scored", "trained", "live", "up", "done", "finished"}),
+    Tone.FAULT: frozenset({"errored", "rejected", "aborted", "down", "failed"}),
+    Tone.ATTENTION: frozenset({"unscored", "tried", "canary", "gated", "loaded", "abandoned", "sealed-late"}),
+}
+
+
+def state_tone(state: str) -> Tone:
+    """Return the tone of any object's state. An excluded group (`left_out`) and a measured one are neutral."""
+    return next((tone for tone, states in _TONES.items() if state in states), Tone.NEUTRAL)
+
+
+def state_word(state: str) -> str:
+    """Return the word for any object's state in sentences, labels and headings: the stored `left_out` is "excluded"."""
+    return "excluded" if state == GroupState.LEFT_OUT else state

@@ -8,11 +8,13 @@ from typing import get_args
 
 from judge.errors import JudgeFailed, JudgeUnavailable
 from judge.scoring.group_score import NEEDS_TWO
+from recorder import reasons
 from recorder.errors import FailureKind
 from recorder.messages.trainability import Exclusion
 from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.training.drift_set import DRIFT_SET
-from recorder.reasons import REASONS, explain_reason
+from recorder.reasons import REASONS, explain_reason, tone_with_reason
+from recorder.states import GroupState, Tone
 from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.objectives.group_rows import UntrainedChoice
@@ -66,3 +68,28 @@ def test_a_code_stands_once_and_a_sentence_is_one() -> None:
         assert sentence[0].isupper() or sentence[0] == "`"
         assert sentence.endswith(".")
     assert explain_reason("promote") is None
+
+
+def test_every_tone_is_of_a_known_code_and_no_code_has_two() -> None:
+    assert set(TABLE) >= reasons._FAULTS | reasons._ATTENTION
+    assert not reasons._FAULTS & reasons._ATTENTION
+
+
+def test_an_exclusion_that_is_no_fault_is_neutral_and_a_state_has_the_tone_of_its_reason() -> None:
+    for code in ("too_few", "zero_variance", "too_close", "ruler_needs_two", "measured", "held_out_scenario"):
+        assert tone_with_reason("left_out", code) is Tone.NEUTRAL
+    assert tone_with_reason("left_out", "step_failed") is Tone.FAULT
+    assert tone_with_reason("unscored", "judge_down") is Tone.FAULT
+    assert tone_with_reason("errored", None) is Tone.FAULT
+    assert {state: tone_with_reason(state, None) for state in GroupState} == {
+        GroupState.OPEN: Tone.NEUTRAL,
+        GroupState.READY: Tone.NEUTRAL,
+        GroupState.JUDGING: Tone.NEUTRAL,
+        GroupState.SCORED: Tone.GOOD,
+        GroupState.UNSCORED: Tone.ATTENTION,
+        GroupState.TRAINING: Tone.NEUTRAL,
+        GroupState.TRIED: Tone.ATTENTION,
+        GroupState.TRAINED: Tone.GOOD,
+        GroupState.LEFT_OUT: Tone.NEUTRAL,
+        GroupState.MEASURED: Tone.NEUTRAL,
+    }

@@ -76,7 +76,7 @@ async def make_current(store: Store, group_id: str, score: NewScore, lease_s: fl
     """
     # Claimed only now, so that a group keeps its score if the judge fails.
     claim = await claims.claim_one_for_judging(
-        store, group_id, holder_name(), lease_s, left_out_for=rescorable_reasons(anew=again)
+        store, group_id, holder_name(), lease_s, ended_for=rescorable_reasons(anew=again)
     )
     if claim is not None:
         await scores.record_score(store, claim, score)

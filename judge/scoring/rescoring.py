@@ -248,7 +248,7 @@ async def _guarded(
     except NotFound:
         return RescoreOutcome(of.id, "passed", why=DELETED)
     except JudgeUnavailable as e:
-        if of.state is GroupState.LEFT_OUT:  # and stays so
+        if of.state is GroupState.LEFT_OUT or (of.state is GroupState.MEASURED and of.reason):  # and stays so
             return RescoreOutcome(of.id, "passed", why=str(e))
         return RescoreOutcome(of.id, "failed", e.code, str(e))
     except JudgeFailed as e:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from recorder import reasons
 from recorder.base.json_limits import parse_json_text
 from recorder.base.terminal import clean
 from recorder.search.matches import Snippet
+from recorder.states import state_word
+from recorder.views.lists.short_ids import ShortId, cut_id, cut_ids
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
@@ -89,9 +92,23 @@ def split_matches(snippet: Snippet) -> list[tuple[str, bool]]:
     return [piece for piece in [*pieces, (snippet.text[at:], False)] if piece[0]]
 
 
-def state_label(state: str) -> str:
-    """A state as pages show it: the stored `left_out` is shown as "excluded"."""
-    return "excluded" if state == "left_out" else state
+def state_class(state: str, reason: str | None = None) -> str:
+    """The class of a state's tone; for a state with a reason, of that reason's."""
+    return f"tone-{reasons.tone_with_reason(state, reason)}"
+
+
+def reason_class(code: str) -> str:
+    """The class of a reason's tone."""
+    return f"tone-{reasons.reason_tone(code)}"
+
+
+def cut_list(lines: Iterable[Any]) -> dict[str, ShortId]:
+    """The ids of a list's lines, and of their groups, cut so that no two of them look equal."""
+    names: list[str | None] = []
+    for line in lines:
+        names += [line.id, line.external_id]
+        names += [getattr(line, name, None) for name in ("group_id", "group_external_id")]
+    return cut_ids(name for name in names if name)
 
 
 def meaning(code: str) -> str:
@@ -144,6 +161,10 @@ FILTERS = {
     "many": pluralize,
     "marked": split_matches,
     "meaning": meaning,
-    "state_label": state_label,
+    "state_label": state_word,
+    "state_class": state_class,
+    "reason_class": reason_class,
+    "cut_id": cut_id,
+    "cut_list": cut_list,
     "as_line": as_line,
 }

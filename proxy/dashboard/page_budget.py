@@ -17,6 +17,7 @@ from proxy.dashboard.formatters import visible
 from recorder.base.terminal import clean
 from recorder.views.comparison.alignment import ComparedCall
 from recorder.views.comparison.attempts import Comparison, ComparisonCell
+from recorder.views.comparison.word_changes import TextPart
 from recorder.views.trajectory_detail.conversation import ConversationMessage
 
 T = TypeVar("T")
@@ -168,6 +169,7 @@ CALLS: Final = 8  # of a turn
 _MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
 _SUMMARY: Final = 260
 _TEXT, _CELL, _CALL, _ARGUMENT, _DIFFERS, _MISSING, _HEAD = 28, 175, 65, 22, 42, 42, 1400
+_MARK: Final = 11  # <ins></ins>
 _MOST: Final = 4_000
 
 
@@ -242,13 +244,20 @@ def _size(cell: ComparisonCell) -> int:
     if cell.state == "missing" or cell.role is None:
         return _MISSING
     names = sum(_named_part(name, 48) for name in cell.differences[:4])
-    return _CELL + names + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
+    return _CELL + names + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS])) + _changes_size(cell.changes)
 
 
 def _call_size(call: ComparedCall) -> int:
     size = _CALL + _named_part(call.name, 60) + (_ARGUMENT + _DIFFERS + 10 if call.result is not None else 0)
     size += sum(_ARGUMENT + _DIFFERS * one.differs + _named_part(one.name, 40) for one in call.arguments[:ARGUMENTS])
+    size += sum(_changes_size(one.changes) for one in call.arguments[:ARGUMENTS]) + _changes_size(call.result_changes)
     return size + sum(_ARGUMENT + _DIFFERS + 30 + _named_part(name, 40) for name in call.gone[:ARGUMENTS])
+
+
+def _changes_size(changes: Sequence[TextPart]) -> int:
+    """The bytes that a text takes more because its changes are shown: their marks, and the words that are gone."""
+    marks = sum(_MARK for part in changes if part.kind != "same")
+    return marks + sum(_named_part(part.text, len(part.text)) for part in changes if part.kind == "removed")
 
 
 def _named_part(name: str, chars: int) -> int:

@@ -24,6 +24,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from recorder.states import Tone, state_tone
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.padding import PaddingDimensions
@@ -35,11 +37,7 @@ _UNWRAPPED: Final = 1_000_000
 _DAY_S: Final = 86400.0
 _FOLDED: Final = 200
 _KEPT: Final = frozenset("\n\t")
-_STATE_STYLES: Final = {
-    "completed": "green", "scored": "green", "trained": "green", "complete": "green",
-    "errored": "red", "left_out": "red", "aborted": "red", "unscored": "yellow", "sealed-late": "yellow",
-    "tried": "yellow",
-}  # fmt: skip
+_TONE_STYLES: Final = {Tone.GOOD: "green", Tone.FAULT: "red", Tone.ATTENTION: "yellow", Tone.NEUTRAL: ""}
 
 
 def clean(text: object) -> str:
@@ -199,7 +197,7 @@ def clean_line(words: object, style: str = "") -> Text:
 
 def color_line(words: object) -> Text:
     """One line of harmless text, coloured if it is the name of a state."""
-    return clean_line(words, _STATE_STYLES.get(str(words), ""))
+    return clean_line(words, _TONE_STYLES[state_tone(str(words))])
 
 
 def build_table(

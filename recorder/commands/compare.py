@@ -120,9 +120,12 @@ def _judging_lines(found: ScoreRecord) -> Iterable[RenderableType]:
 def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
     from rich.text import Text
 
+    from recorder.views.lists.titles import group_outcome, title_of
+
     head = c.group
-    yield clean_line(head.id, "bold").append("  ").append_text(color_line(head.state))
-    about = [head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
+    became = group_outcome(head.state, [one.reward for one in c.attempts])
+    yield clean_line(title_of(head.task, head.external_id, head.id), "bold").append_text(clean_line(f"  {became}"))
+    about = [head.id, head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
     yield clean_line(" · ".join(str(one) for one in about if one), "dim")
     yield clean_line(f"advantage: {c.rule}", "dim")
     fits = max(2, console().width // _COLUMN)
@@ -159,8 +162,9 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), header_style="", show_lines=True, expand=wide)
     made.add_column("", style="dim")
     attempts = [c.attempt(number) for number in c.columns[:columns]]
-    for one in attempts:
-        made.add_column(_head(one), ratio=1, overflow="fold")
+    for at, one in enumerate(attempts):
+        more = len(c.identical[at]) if c.identical else 0
+        made.add_column(_head(one, more), ratio=1, overflow="fold")
     if attempts:
         made.add_row("judge", *(_judged(one, limit) for one in attempts))
     for at, row in enumerate(c.rows, len(c.beginning) + 1):
@@ -168,14 +172,18 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     return made
 
 
-def _head(one: Attempt) -> Text:
+def _head(one: Attempt, more: int) -> Text:
     from rich.text import Text
 
     from recorder.views.lists.short_ids import shorten_id
 
     gain = "" if one.advantage is None else f"  {one.advantage:+.3g}"
+    times = f"× {more + 1}  " if more else ""
     head = Text.assemble(
-        clean_line(f"{one.number}. ", "dim"), clean_line(format_number(one.reward), "bold"), clean_line(gain), "  "
+        clean_line(f"{one.number}. {times}", "dim"),
+        clean_line(format_number(one.reward), "bold"),
+        clean_line(gain),
+        "  ",
     )
     head.append_text(color_line(one.trajectory.state)).append("\n")
     return head.append_text(

@@ -50,11 +50,12 @@ def show(context: Context, object_id: str, group: str | None, full: bool) -> Non
         shown = {"kind": kind, kind: found.view, "score": found.score, "failed": found.failed}
         write_json(shown | ({"follow_ups": found.follow_ups} if kind == "trajectory" else {}))
     elif isinstance(found.view, TrajectoryView):
-        print_shown(transcript.render_trajectory(found.view, found.score, found.versions, found.follow_ups, full=full))
+        about = (found.score, found.versions, found.follow_ups)
+        print_shown(transcript.render_trajectory(found.view, *about, task=found.task, full=full))
     elif isinstance(found.view, CallView):
         print_shown(transcript.render_call(found.view, found.versions, full=full))
     else:
-        print_shown(transcript.render_group(found.view, found.score, found.versions))
+        print_shown(transcript.render_group(found.view, found.score, found.versions, found.task))
         if found.failed is not None:
             print_shown(clean_line(found.failed.sentence(), "yellow"))
 
@@ -68,12 +69,14 @@ class _NamedObject:
     versions: dict[str, str]
     failed: JudgingFailure | None = None  # set if it is a group that could not be judged
     follow_ups: Sequence[FollowUp] = ()  # of a trajectory
+    task: str | None = None  # of a trajectory or a group
 
 
 async def _find(project: Project, object_id: str, group: str | None) -> _NamedObject:
     from recorder.registry.versions import get_versions
     from recorder.views.follow_ups.loader import load_follow_ups
     from recorder.views.lists.short_ids import expand_id
+    from recorder.views.lists.titles import load_tasks
     from recorder.views.trajectories.transcripts import find_trajectory, load_group, trajectory_of_call
 
     names = {v.id: v.name for v in await get_versions(project)}
@@ -84,7 +87,9 @@ async def _find(project: Project, object_id: str, group: str | None) -> _NamedOb
         return _NamedObject(next(c for c in home.calls if c.id == object_id), score, names)
     try:
         view, score = await _trajectory_with_score(project.store, await find_trajectory(project, object_id, group))
-        return _NamedObject(view, score, names, follow_ups=await load_follow_ups(project.store, view))
+        tasks = await load_tasks(project.store, runs=[view.id])
+        follow_ups = await load_follow_ups(project.store, view)
+        return _NamedObject(view, score, names, follow_ups=follow_ups, task=tasks.get(view.id))
     except NotFound:
         group_id = await _group_id(project, object_id)
     from recorder.views.status.judging import find_judging_failure
@@ -95,6 +100,7 @@ async def _find(project: Project, object_id: str, group: str | None) -> _NamedOb
         await _score(project.store, found.current_score_id),
         names,
         await find_judging_failure(project.store, found.id),
+        task=(await load_tasks(project.store, groups=[found.id])).get(found.id),
     )
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from recorder.base.terminal import build_table, clean, clean_line, color_line, format_number, format_time
 from recorder.messages import plain_text
 from recorder.messages.calls import DROPPED_ITEMS, DROPPED_TOOLS
+from recorder.views.lists.titles import title_of
 
 if TYPE_CHECKING:
     from recorder.messages.calls import Message
@@ -40,13 +41,14 @@ def render_trajectory(
     versions: Mapping[str, str],
     follow_ups: Sequence[FollowUp] = (),
     *,
+    task: str | None = None,
     full: bool = False,
 ) -> RenderableType:
     """Render a trajectory: its times, its rewards, the conversation up to its last main call, and what came next.
 
     `versions`: version id → name.
     """
-    shown: list[RenderableType] = [_trajectory_head(view, versions), *_dropped(view.calls)]
+    shown: list[RenderableType] = [_trajectory_head(view, versions, task), *_dropped(view.calls)]
     shown += [_rewards(view, score), _feedback(view), Text()]
     by_id = {call.id: call for call in view.calls}
     sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
@@ -78,9 +80,12 @@ def _follow_ups(events: Sequence[FollowUp], trajectory_id: str, full: bool) -> R
     return Group(Text("what came next", style="dim"), build_table(("",) * 6, rows))
 
 
-def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
+def render_group(
+    view: GroupView, score: StoredScore | None, versions: Mapping[str, str], task: str | None = None
+) -> RenderableType:
     """Render a group: its members by reward, with the parts of each reward and their explanations."""
-    about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
+    about = [view.id, view.external_id and f"named {view.external_id}"]
+    about.append(view.version_id and versions.get(view.version_id))
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
     parts = {member.id: score.parts_of(member.id) if score else [] for member in view.members}
     ordered = sorted(view.members, key=lambda m: -(_reward(parts[m.id]) or 0.0))
@@ -88,7 +93,7 @@ def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[s
     columns = ("trajectory", "state", "why", "calls", "part", "value", "weight", "explanation")
     members = build_table(columns, rows, right=("calls", "value"))
     return Group(
-        _title(view.id, view.state, view.reason),
+        _title(title_of(task, view.external_id, view.id), view.state, view.reason),
         clean_line(" · ".join(a for a in about if a), "dim"),
         _judge(score),
         Text(),
@@ -123,15 +128,16 @@ def _dropped(calls: Sequence[CallView]) -> list[RenderableType]:
     return shown
 
 
-def _title(object_id: str, state: str, why: str | None) -> Text:
-    title = clean_line(object_id, "bold").append("  ").append_text(color_line(state))
+def _title(words: str, state: str, why: str | None) -> Text:
+    title = clean_line(words, "bold").append("  ").append_text(color_line(state))
     return title.append_text(clean_line(f" ({why})")) if why else title
 
 
-def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> RenderableType:
-    title = _title(view.id, view.state, view.end_reason)
+def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str], task: str | None) -> RenderableType:
+    title = _title(title_of(task, view.external_id, view.id), view.state, view.end_reason)
     about = [
-        view.external_id and f"id {view.external_id}",
+        view.id,
+        view.external_id and f"named {view.external_id}",
         view.session and f"session {view.session}",
         view.group_id and f"group {view.group_id}",
         view.version_id and versions.get(view.version_id, view.version_id),

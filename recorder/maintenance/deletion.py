@@ -347,7 +347,9 @@ async def _settle_group(conn: AsyncConnection, group_id: str) -> None:
     rows = await conn.execute(select(t.state, t.purpose, t.selection).where(t.group_id == group_id))
     members = [ReadinessMember(TrajectoryState(r.state), Purpose(r.purpose), r.selection) for r in rows]
     due = closing_verdict(members, one=is_one_enough(group.baseline, group.campaign_id))
-    if due.verdict is GroupVerdict.LEFT_OUT and due.code is not None:
+    if due.verdict is GroupVerdict.MEASURED:
+        await try_move_state(conn, groups, group_id, GroupState.MEASURED, reason=due.code)
+    elif due.verdict is GroupVerdict.LEFT_OUT and due.code is not None:
         await try_move_state(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code)
         await write_exclusions(conn, [group_id], due.code)
 

@@ -25,8 +25,9 @@ from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
 
-# States that a judge takes after `try_after`. A scored group has a time there if feedback came after its score.
-_AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
+# States that a judge takes after `try_after`. A group with a score has a time there if feedback came after its score.
+_AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED, GroupState.MEASURED)
+_ENDED: Final = (GroupState.LEFT_OUT, GroupState.MEASURED)
 _OLDEST: Final = (groups.c.ready_at, groups.c.id)
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
@@ -109,16 +110,18 @@ async def claim_one_for_judging(
     owner: str,
     lease_s: float,
     *,
-    free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
-    left_out_for: Collection[str] = (),
+    free: Sequence[GroupState] = (GroupState.READY, *_AGAIN),
+    ended_for: Collection[str] = (),
 ) -> GroupClaim | None:
-    """Claim a named group for judging, also a scored one (a new recipe rescores it). None: it is not `free`.
+    """Claim a named group for judging, also one with a score (a new recipe rescores it). None: it is not `free`.
 
-    `left_out_for`: also a group that was excluded for one of these reasons.
+    `ended_for`: also a group that was excluded, or measured without a score, for one of these reasons.
     """
-    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
-    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
-    took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)
+    # a measured group with a reason has no score, and perhaps no judge
+    is_free = and_(groups.c.state.in_(free), or_(groups.c.state != GroupState.MEASURED, groups.c.reason.is_(None)))
+    ended = and_(groups.c.state.in_(_ENDED), groups.c.reason.in_(sorted(ended_for)))
+    wanted = and_(groups.c.id == group_id, or_(is_free, ended))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, tuple({*free, *_ENDED}), owner, lease_s)
     return took[0] if took else None
 
 

@@ -38,6 +38,7 @@ LATE: Final = "feedback_late"  # ledger code of a trajectory: its feedback came 
 SETTLES_S: Final = 1.0  # feedback on several trajectories of a group within this time causes one judging
 CHOICE_SETTLES_S: Final = 60.0  # a group is scored this long after a person's last choice between its pairs
 CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # feedback that scores a group about which judges disagree
+_WITH_SCORE: Final = (GroupState.SCORED, GroupState.MEASURED)
 _IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
 
@@ -221,7 +222,7 @@ async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, set
     chosen = p.part.like(f"%.{BY_PERSON}")  # of any trajectory: a choice about one changes the rewards of the others
     counts = or_(of_run, chosen) if name in CHOICES else of_run
     asked_for = exists().where(p.score_id == groups.c.current_score_id, counts)
-    waits = [and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)]
+    waits = [and_(groups.c.state.in_((*_WITH_SCORE, *_IN_TRAINING)), asked_for)]
     waits += [is_disputed()] if name in CHOICES else []
     # A judge that holds the group may have read it already, and it is not known yet whether it uses this name.
     found = (

@@ -23,7 +23,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import new_id
 from recorder.queue.campaigns import CampaignView, campaign_view
-from recorder.queue.groups.readiness import GroupCode
 from recorder.registry.ancestry import ancestry_ages
 from recorder.registry.versions import VersionView
 from recorder.states import UNDECIDED, CampaignState
@@ -37,9 +36,6 @@ from recorder.store.transitions import try_move_state
 DECIDED = "decided"  # the pairs suffice, or the version was decided in another way
 ATTEMPTED = "attempted"  # the learner made all requested pairs
 LATE = "late"  # the gate stopped waiting
-# The reason why its groups are excluded. They are only measured, so no ledger row is needed.
-NO_LOSS: Final = GroupCode.MEASURED
-
 
 _OPEN: Final = and_(
     campaigns.c.state == CampaignState.RUNNING,

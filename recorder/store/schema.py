@@ -196,7 +196,8 @@ groups = Table(
     Column("sequence", Integer, nullable=False, default=0, server_default="0"),
     Column("declared_size", Integer),
     Column("state", Text, nullable=False),
-    Column("reason", Text),  # of excluded (left_out) and unscored groups: a ledger code
+    # Of excluded (left_out) and unscored groups, and of measured ones without a score: a ledger code.
+    Column("reason", Text),
     Column("version_id", Text),  # the version this group is pinned to
     Column("current_score_id", Text),
     Column("campaign_id", Text),

@@ -404,10 +404,14 @@ class _Seen(HTMLParser):
         super().__init__()
         self.lines: list[str] = [""]
         self._hidden = 0
+        self._cut = False  # in the middle of an id, which a page does not show
         self._row = 0  # depth: in a row, blocks stay on its line
         self.feed(markup)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("class", "cut") in attrs:
+            self.lines[-1] += "…"
+            self._cut = True
         self._hidden += tag in self.UNSEEN
         self._part(tag)
         self._row += tag == "tr"
@@ -416,6 +420,7 @@ class _Seen(HTMLParser):
             self.lines[-1] += f" [{'; '.join(words)}] "
 
     def handle_endtag(self, tag: str) -> None:
+        self._cut = False
         self._hidden -= tag in self.UNSEEN
         self._row -= tag == "tr"
         if tag in self.CELLS:
@@ -431,7 +436,7 @@ class _Seen(HTMLParser):
                 self.lines.append("")
 
     def handle_data(self, data: str) -> None:
-        if not self._hidden:
+        if not self._hidden and not self._cut:
             self.lines[-1] += data
 
 

@@ -197,7 +197,7 @@ class Line:
             found = (await conn.execute(select(schema.groups.c.id).where(*these).limit(1))).scalar_one_or_none()
         if found is not None:
             claim = await claims.claim_one_for_judging(
-                self.store, found, "person", LEASE_S, left_out_for=rescoring.rescorable_reasons(anew=True)
+                self.store, found, "person", LEASE_S, ended_for=rescoring.rescorable_reasons(anew=True)
             )
             assert claim is not None
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))

@@ -28,7 +28,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
 from trainer.progress import Notice, PhaseStatus, Progress
 
-SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT})
+SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT, GroupState.MEASURED})
 _JUDGE_CHECK_S = 5.0
 _REASON_CHARS = 300
 
@@ -37,6 +37,11 @@ def is_decided(group: GroupStatus) -> bool:
     """Whether a step need not wait for a group: it is scored, excluded, or no judge will retry it by itself."""
     waits_for_person = group.reason == DISPUTED and group.try_after is None
     return group.state in SETTLED or (group.state is GroupState.UNSCORED and waits_for_person)
+
+
+def is_unmeasured(group: GroupStatus) -> bool:
+    """Whether a group that is only measured ended without the score that it was meant to get."""
+    return group.state is GroupState.MEASURED and group.reason not in (None, GroupCode.MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +226,15 @@ class RoundSampler:
     async def _report_unscored(self, groups: Sequence[GroupStatus], reported: set[tuple[str, int]]) -> None:
         """Report each failure once, also of a group that has been scored since; and each exclusion that followed."""
         for group in groups:
-            excluded = group.state is GroupState.LEFT_OUT
-            tries = (group.group_id, -1 if excluded else group.tries)
+            excluded, unmeasured = group.state is GroupState.LEFT_OUT, is_unmeasured(group)
+            tries = (group.group_id, -1 if excluded or unmeasured else group.tries)
             if group.tries and tries not in reported:
                 reported.add(tries)
                 why = await self._why(group)
                 waits = "it waits for a person" if is_decided(group) else "it is tried again"
-                then = "it is excluded, and the campaign goes on without it" if excluded else waits
-                self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")
+                if excluded or unmeasured:
+                    waits = f"it {'is excluded' if excluded else 'gets none'}, and the campaign goes on without it"
+                self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {waits}")
 
     async def why_undecided(self, groups: Sequence[GroupStatus]) -> str | None:
         """Why a whole step was excluded, if code could not decide the checks of its groups; else None."""

@@ -13,6 +13,7 @@ from recorder.queue.campaigns import CampaignView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Store
 from recorder.views.campaigns.events import Alarm
+from recorder.views.lists.titles import load_tasks
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectories
 from recorder.views.trajectory_detail.conversation import (
@@ -38,12 +39,20 @@ async def improved_pairs(
     chosen = most_improved_scenarios(before, after, PAIRS)
     views = await _views(store, [attempt.trajectory for one in chosen for attempt in (one.before, one.after)])
     names = {first.id: first.name, best.id: best.name}
+    tasks = await load_tasks(store, runs=[one.after.trajectory for one in chosen])
 
     def conversation(attempt: TrajectoryAttempt) -> ReportConversation:
         return cut_conversation(views[attempt.trajectory], names[attempt.version_id], attempt.reward)
 
     return [
-        ScenarioPair(one.scenario, one.split, conversation(one.before), conversation(one.after), one.rise)
+        ScenarioPair(
+            one.scenario,
+            one.split,
+            conversation(one.before),
+            conversation(one.after),
+            one.rise,
+            tasks.get(one.after.trajectory),
+        )
         for one in chosen
         if one.before.trajectory in views and one.after.trajectory in views
     ]

@@ -13,6 +13,7 @@ from recorder.states import CampaignState
 from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged, StepDone
 from recorder.views.campaigns.lengths import AttemptLengths
 from recorder.views.campaigns.tokens import CampaignTokens
+from recorder.views.lists.titles import title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class ReportConversation:
 class ScenarioPair:
     """One scenario, attempted by the first version and by the best: of each the trajectory nearest to its mean reward.
 
-    `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
+    `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared. `task`: the
+    beginning of its first user message.
     """
 
     scenario: str
@@ -85,6 +87,12 @@ class ScenarioPair:
     before: ReportConversation
     after: ReportConversation
     rise: float | None
+    task: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Its title, as pages and commands show it."""
+        return title_of(self.task, self.scenario, self.scenario)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,8 @@ def _pairs(report: CampaignReport) -> Iterator[RenderableType]:
         for pair in report.pairs:
             for one in (pair.before, pair.after):
                 end = one.messages[-1].text[:_CHARS] if one.messages else ""
-                rows.append((pair.scenario, one.version, format_number(one.reward), end))
-        yield build_table(("scenario", "version", "reward", "last message"), rows, right=("reward",))
+                rows.append((pair.title, one.version, format_number(one.reward), end))
+        yield build_table(("task", "version", "reward", "last message"), rows, right=("reward",))
 
 
 def _headed(text: str) -> Text:

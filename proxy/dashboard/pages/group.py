@@ -24,6 +24,8 @@ from recorder.queue.judging import rescoring
 from recorder.reasons import explain_reason
 from recorder.views.comparison.judge_records import ScoreRecord, load_judgings
 from recorder.views.comparison.loader import load_with_two
+from recorder.views.lists.short_ids import cut_ids
+from recorder.views.lists.titles import group_outcome, load_tasks, title_of
 
 MAX_OPTIONS: Final = 40  # attempts that a form offers
 _REPLIES_BYTES: Final = 60_000  # of all judge replies on a page; the same again for their explanations
@@ -52,6 +54,9 @@ async def group_page(
         fits=fit_comparison([compared, *([narrow] if narrow else [])]),
         offered=[one for one in compared.attempts if one.number <= MAX_OPTIONS or one.number in compared.columns],
         chosen=bool(left or right),
+        title=title_of(head.task, head.external_id, head.id),
+        became=group_outcome(head.state, [one.reward for one in compared.attempts]),
+        shown=cut_ids(one.trajectory.external_id or one.trajectory.id for one in compared.attempts),
         why=explain_reason(head.reason) if head.reason else None,
         not_again=rescoring.refusal_reason(head.state, head.reason),
     )
@@ -73,10 +78,13 @@ async def judging_page(
     explanations = sum(1 + len(run.parts) for one in judgings for run in one.trajectories[:runs])
     explanations += sum(1 + len(sent.verdicts[:runs]) for one in judgings for sent in one.replies[:16])
     explanations += sum(1 + len(check.parts[:runs]) for one in judgings for check in one.cross_checks[-4:])
+    tasks = await load_tasks(context.project.store, groups=[group_id])
     return render_page(
         request,
         "judging.html",
         group_id=group_id,
+        task=tasks.get(group_id),
+        shown=cut_ids(run.external_id or run.trajectory_id for one in judgings for run in one.trajectories),
         judgings=judgings,
         selected=prompt,
         answer=reply,

@@ -15,6 +15,7 @@ from proxy.dashboard import live
 from proxy.dashboard.chart_images import outcome_chart, step_charts
 from proxy.dashboard.renderer import ForPages, render_page
 from recorder.registry.aliases import get_aliases
+from recorder.views.lists.titles import load_tasks
 from recorder.views.status.training import STEPS, training_overview
 from recorder.views.versions.steps import list_steps
 
@@ -33,14 +34,18 @@ async def home_page(context: ForPages, request: AnyRequest) -> Response[str]:
 @get("/judge", include_in_schema=False)
 async def judge_page(context: ForPages, request: AnyRequest) -> Response[str]:
     """Scores and failures, latency, tokens, cost, agreement, and the latest scores."""
-    return render_page(request, "judge.html", judging=await context.status_service.judging())
+    judging = await context.status_service.judging()
+    tasks = await load_tasks(context.project.store, groups=[one.group_id for one in judging.last])
+    return render_page(request, "judge.html", judging=judging, tasks=tasks)
 
 
 @get("/tools", include_in_schema=False)
 async def tools_page(context: ForPages, request: AnyRequest) -> Response[str]:
     """MCP servers, and the outcomes of tool calls."""
     tools = await context.status_service.tools()
-    return render_page(request, "tools.html", servers=tools.servers, usage=tools.usage)
+    failed_in = {one.trajectory_id for one in tools.usage.errors if one.trajectory_id}
+    tasks = await load_tasks(context.project.store, runs=failed_in)
+    return render_page(request, "tools.html", servers=tools.servers, usage=tools.usage, tasks=tasks)
 
 
 _LEARN: Final = "learn."  # the prefix of the settings of budgets and hours

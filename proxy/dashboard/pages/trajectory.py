@@ -24,7 +24,6 @@ from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, page_budget
 from proxy.dashboard.formatters import as_json
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
-from proxy.dashboard.word_changes import compare_words
 from proxy.engine.replica import Replica, token_texts
 from proxy.errors import BadRequest, EngineError, EngineUnreachable, UnknownObject
 from recorder.maintenance import deletion
@@ -33,7 +32,9 @@ from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS, set_tag
 from recorder.reasons import explain_reason
 from recorder.views.comparison.attempts import TurnCredit
 from recorder.views.comparison.loader import load_rank
+from recorder.views.comparison.word_changes import compare_words
 from recorder.views.lists.short_ids import expand_id
+from recorder.views.lists.titles import load_tasks, title_of, trajectory_outcome
 from recorder.views.trajectories.shapes import CallView, TrajectoryView
 from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory, trajectory_of_call
 from recorder.views.trajectory_detail.conversation import ConversationMessage, answers_at
@@ -98,10 +99,17 @@ async def trajectory_page(
         window = page_budget.turn_window(
             detail.conversation.messages, _turn_of(detail.conversation.messages, table.page.call_id), budget_bytes
         )
+    around = (detail.outcome.before, detail.outcome.after, detail.outcome.continues, detail.outcome.continued_by)
+    others = [one.source_trajectory_id for one in detail.follow_ups] + [one.id for one in around if one is not None]
+    tasks = await load_tasks(context.project.store, runs={detail.view.id, *others})
+    score = detail.outcome.score
     return render_page(
         request,
         "trajectory.html",
         run=detail.view,
+        tasks=tasks,
+        title=title_of(tasks.get(detail.view.id), detail.view.external_id, detail.view.id),
+        ended=trajectory_outcome(detail.view.state, None if score is None else score.reward),
         outcome=detail.outcome,
         conversation=detail.conversation,
         window=window,
@@ -128,6 +136,8 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
         request,
         "call.html",
         run=view,
+        tasks=await load_tasks(context.project.store, runs=[view.id]),
+        number=next((at for at, own in enumerate(view.calls, 1) if own.id == one.id), None),
         call=one,
         version=names.get(one.version_id or ""),
         sent=[(name, _raw(body[name])) for name in body],
@@ -347,11 +357,9 @@ async def change_tag(context: ForPages, request: AnyRequest, trajectory: Name) -
 @get("/trajectories/{trajectory:str}/delete", include_in_schema=False)
 async def ask_delete(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
     """The confirmation page for deleting a trajectory: what is deleted with it."""
-    return render_page(
-        request,
-        "trajectory_delete.html",
-        run=await load_trajectory(context.project.store, await _find(context, trajectory)),
-    )
+    run = await load_trajectory(context.project.store, await _find(context, trajectory))
+    tasks = await load_tasks(context.project.store, runs=[run.id])
+    return render_page(request, "trajectory_delete.html", run=run, tasks=tasks)
 
 
 @post("/trajectories/{trajectory:str}/delete", include_in_schema=False)

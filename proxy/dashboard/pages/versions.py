@@ -26,6 +26,7 @@ from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
+from recorder.views.lists.titles import load_tasks
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import version_detail
 
@@ -73,7 +74,10 @@ async def version_page(
     alias = await get_alias(context.project, detail.version.alias_name)
     newest = (await list_versions(context.project.store, alias.id))[:VERSIONS]
     others = [one.name for one in newest if one.id != detail.version.id]
-    return render_page(request, "version.html", detail=detail, version=detail.version, alias=alias, others=others)
+    tasks = await load_tasks(context.project.store, groups=[one.id for one in detail.groups])
+    return render_page(
+        request, "version.html", detail=detail, version=detail.version, alias=alias, others=others, tasks=tasks
+    )
 
 
 ACTIONS: Final = ("promote", "rollback", "canary")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, exists, or_, select
 
 from recorder.maintenance.integrity.reader import CheckReader, Violation, Violations
+from recorder.queue.groups.readiness import MEASURED
 from recorder.queue.training.drift_set import DRIFT_SET
 from recorder.registry.ancestry import ancestry_ages
 from recorder.states import UNDECIDED, AttemptState, GroupState, Purpose, StepState, TrajectoryState
@@ -94,14 +95,15 @@ async def excluded_groups_say_why(look: CheckReader) -> Violations:
 
 
 async def excluded_members_say_why(look: CheckReader) -> Violations:
-    """A trajectory that was not judged with its group has its reason in the ledger."""
+    """A trajectory for training that was not judged with its group has its reason in the ledger."""
     t = trajectories.c
     unusable = or_(t.state != TrajectoryState.COMPLETED, t.selection.is_not(None), t.purpose == Purpose.NONE)
+    unusable = and_(unusable, t.purpose.not_in(sorted(MEASURED)))  # what is only measured has no exclusion
     has_reason = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
     query = (
         select(t.id, groups.c.id.label("of"))
         .join(groups, groups.c.id == t.group_id)
-        .where(groups.c.state != GroupState.OPEN, unusable, ~has_reason)
+        .where(groups.c.state != GroupState.OPEN, groups.c.state != GroupState.MEASURED, unusable, ~has_reason)
     )
     async for row in look.find(query, t.id):
         what = f"it was not judged with its group {row.of}, and the ledger has no reason"

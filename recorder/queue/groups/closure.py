@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import exists, select
+from sqlalchemy import and_, exists, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.messages.trainability import Exclusion
@@ -20,6 +20,7 @@ from recorder.queue.groups import same_request
 from recorder.queue.groups.call_kinds import settle_kinds
 from recorder.queue.groups.lookup import baseline_column, group_row, is_function_measured
 from recorder.queue.groups.readiness import (
+    MEASURED,
     WAIT,
     GroupCode,
     GroupFacts,
@@ -32,12 +33,13 @@ from recorder.queue.groups.readiness import (
     is_usable,
     readiness,
 )
+from recorder.queue.groups.uses import is_for_measurement
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import ledger, sql
 from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import calls, choices, groups, trajectories
+from recorder.store.schema import attempts, calls, choices, groups, trajectories
 from recorder.store.sql import now
 from recorder.store.transitions import guarded_update, try_move_state
 
@@ -71,7 +73,9 @@ class GroupOutcome:
 
 
 async def close_group(project: Project, group: str, own: str = "") -> GroupOutcome:
-    """Close a group by its internal or external id: it becomes ready or excluded. Closing twice changes nothing.
+    """Close a group by its internal or external id: it becomes ready, measured or excluded.
+
+    Closing twice changes nothing.
 
     The caller declares the group complete. So live members without a running call are completed; the others are
     `sealed-late`. `own`: the key family whose group of that name is preferred. Raises NotFound.
@@ -83,7 +87,8 @@ async def close_group(project: Project, group: str, own: str = "") -> GroupOutco
             await _end(conn, [TrajectoryEnd(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
             seats = (await _seats(conn, [row.id]))[row.id]
             facts = (await _facts(conn, [row.id], declared=False))[row.id]
-            await _close(conn, row.id, closing_verdict_for(facts, [seat.member for seat in seats]), seats)
+            due = closing_verdict_for(facts, [seat.member for seat in seats])
+            await _close(conn, row.id, await _without_attempts(conn, row.id, due, seats), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
 
@@ -164,7 +169,7 @@ async def _end(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[
 async def close_due_groups(
     conn: AsyncConnection, group_ids: Collection[str], settings: RecorderSettings | None = None
 ) -> list[Readiness]:
-    """Make the due groups among some open groups ready, or exclude them. Return the verdicts.
+    """Make the due groups among some open groups ready or measured, or exclude them. Return the verdicts.
 
     Without `settings` no timeout counts: only groups whose declared size is filled are due.
     """
@@ -180,6 +185,7 @@ async def close_due_groups(
             full = group.declared_size is not None and is_full(count_members(members), group.declared_size)
             due = closing_verdict_for(group, members) if full else WAIT
         if due != WAIT:
+            due = await _without_attempts(conn, group_id, due, seats[group_id])
             await _close(conn, group_id, due, seats[group_id])
             verdicts.append(due)
     return verdicts
@@ -217,8 +223,29 @@ async def _seats(conn: AsyncConnection, group_ids: Collection[str]) -> dict[str,
     return found
 
 
+async def _without_attempts(
+    conn: AsyncConnection, group_id: str, due: Readiness, seats: Sequence[_GroupMember]
+) -> Readiness:
+    """Return the verdict, but `measured` for a group of a validation whose attempts all failed before a first call.
+
+    It has no member that says what it is for; the planned attempts do.
+    """
+    if seats or due.verdict != GroupVerdict.LEFT_OUT:
+        return due
+    planned = and_(
+        attempts.c.campaign_id == groups.c.campaign_id,
+        attempts.c.group_external_id == groups.c.external_id,
+        attempts.c.purpose.in_(sorted(MEASURED)),
+    )
+    found = await conn.execute(select(groups.c.id).where(groups.c.id == group_id, exists().where(planned)))
+    return due if found.first() is None else Readiness(GroupVerdict.MEASURED, due.code)
+
+
 async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Sequence[_GroupMember]) -> None:
     seats = await _seal(conn, group_id, seats)
+    if due.verdict == GroupVerdict.MEASURED:
+        await try_move_state(conn, groups, group_id, GroupState.MEASURED, reason=due.code, ready_at=now())
+        return
     if due.verdict == GroupVerdict.LEFT_OUT:
         assert due.code is not None
         await try_move_state(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code, ready_at=now())
@@ -263,7 +290,7 @@ async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMemb
 
 
 def _unjudged(group_id: str, seats: Iterable[_GroupMember]) -> list[LedgerRow]:
-    """Return the ledger rows for members that are not judged with their group."""
+    """Return the ledger rows for members that are not judged with their group. Those of a measurement get none."""
     detail = {"group": group_id}
     return [
         LedgerRow(seat.project_id, "trajectory", seat.id, code, {**detail, "end_reason": seat.end_reason})
@@ -275,9 +302,17 @@ def _unjudged(group_id: str, seats: Iterable[_GroupMember]) -> list[LedgerRow]:
 def _unjudged_code(seat: _GroupMember) -> str | None:
     if seat.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
         return None
+    if seat.member.purpose in MEASURED:
+        return None
     if seat.member.state != TrajectoryState.COMPLETED:
         return str(seat.member.state)
     return seat.member.selection or (GroupCode.PURPOSE_NONE if seat.member.purpose == Purpose.NONE else None)
+
+
+async def list_for_measurement(conn: AsyncConnection, group_ids: Collection[str]) -> set[str]:
+    """Return those of some groups that end as `measured`."""
+    query = select(groups.c.id).where(groups.c.id.in_(group_ids), is_for_measurement())
+    return set((await conn.execute(query)).scalars())
 
 
 async def write_exclusions(

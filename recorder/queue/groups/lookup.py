@@ -21,7 +21,8 @@ from recorder.store.schema import aliases, campaigns, groups, trajectories
 from recorder.store.statement import equals_literal
 
 BY_FUNCTION: Final = "by_function"  # a key in an evaluation's settings: only a function measures success
-_ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
+_ENDS: Final = (GroupState.TRAINED, GroupState.LEFT_OUT, GroupState.MEASURED)
+_ON_THE_WAY: Final = tuple(state for state in GroupState if state not in _ENDS)
 
 
 async def find_group(project: Project, group: str, own: str = "") -> str:

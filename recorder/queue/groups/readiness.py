@@ -11,7 +11,7 @@ the same meaning.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -28,16 +28,20 @@ class GroupVerdict(StrEnum):
     WAIT = "wait"
     READY = "ready"
     LEFT_OUT = "left_out"
+    MEASURED = "measured"  # ends without a judge: it is of a validation, a gate or an evaluation
 
 
 class GroupCode(StrEnum):
-    """The ledger's codes of excluded groups, and of other facts about groups."""
+    """The ledger's codes of excluded groups, and of other facts about groups.
+
+    A measured group without a score has one too, in its row alone: the ledger has no entry about it.
+    """
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model answered it
     PURPOSE_NONE = "purpose_none"  # only recorded: the purpose is neither training nor measurement
-    MEASURED = "measured"  # of a gate or an evaluation: a function measures the attempts, and no judge
+    MEASURED = "measured"  # of a measured group: a function measures the attempts, and no judge
     CHECK_UNDECIDED = "check_undecided"  # too few have a reward: code could not decide the others' rules and checks
     NO_FOLLOW_UP = "no_follow_up"  # too few have a reward: nothing that came next says anything about the others
     MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose `train`
@@ -69,7 +73,7 @@ class ReadinessMember:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The verdict on a group. `code`: why it is excluded."""
+    """The verdict on a group. `code`: why it is excluded, or measured without a judge."""
 
     verdict: GroupVerdict
     code: GroupCode | None = None
@@ -113,14 +117,25 @@ def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) ->
     needed = 1 if one or (able and all(m.purpose in MEASURED for m in able)) else 2
     if len(able) >= needed:
         return Readiness(GroupVerdict.READY)
+    if is_for_measurement(m.purpose for m in members):
+        return Readiness(GroupVerdict.MEASURED, GroupCode.TOO_FEW)
     unmeasured = any(m.purpose == Purpose.NONE for m in members)
     return Readiness(GroupVerdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
+
+
+def is_for_measurement(purposes: Iterable[str]) -> bool:
+    """Return whether a group with members of these purposes ends as measured: some measure, and none is for training.
+
+    `recorder.queue.groups.uses.is_for_measurement` is the same condition in a query.
+    """
+    there = set(purposes)
+    return bool(there & MEASURED) and Purpose.TRAIN not in there
 
 
 def closing_verdict_for(group: GroupFacts, members: Sequence[ReadinessMember]) -> Readiness:
     """Return the verdict on a complete group; a group that only a function measures is never judged."""
     if group.measured:
-        return Readiness(GroupVerdict.LEFT_OUT, GroupCode.MEASURED)
+        return Readiness(GroupVerdict.MEASURED, GroupCode.MEASURED)
     return closing_verdict(members, one=is_one_enough(group.baseline, group.campaign_id))
 
 

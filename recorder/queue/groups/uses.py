@@ -71,6 +71,11 @@ def is_measured() -> ColumnElement[bool]:
     return _has(trajectories.c.purpose.in_(sorted(MEASURED)))
 
 
+def is_for_measurement() -> ColumnElement[bool]:
+    """Whether a group ends as `measured`: a member is only measured, and none is for training."""
+    return and_(is_measured(), ~_has(trajectories.c.purpose == Purpose.TRAIN))
+
+
 def group_use() -> ColumnElement[str]:
     """A group's `GroupUse`, as a column."""
     return case(

@@ -46,6 +46,7 @@ OF_SCORES: Final = (
 REQUESTED: Final = "asked_anew"  # ledger code of a group: a rescore was requested, with who and why
 PAGE: Final = 200
 _MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these after `try_after`
+_ENDED: Final = (GroupState.LEFT_OUT, GroupState.MEASURED)
 _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
 
 
@@ -68,7 +69,7 @@ class RescoreCandidate:
 
 
 def rescorable_reasons(*, anew: bool) -> tuple[str, ...]:
-    """Return the reasons of excluded groups that a new score can include again; `anew`: also reasons of versions."""
+    """Return the reasons of excluded or measured groups that a new score can end; `anew`: also those of versions."""
     return (*OF_SCORES, *ancestry.OF_VERSIONS) if anew else OF_SCORES
 
 
@@ -83,8 +84,9 @@ async def list_rescorable(
 
     `anew`: also groups that were excluded because of their version.
     """
-    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(rescorable_reasons(anew=anew)))
-    wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), left_out)]
+    ended = and_(groups.c.state.in_(_ENDED), groups.c.reason.in_(rescorable_reasons(anew=anew)))
+    measured = and_(groups.c.state == GroupState.MEASURED, groups.c.reason.is_(None))  # it has a score
+    wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), ended, measured)]
     wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
     wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
     # The ids first: with these conditions and an order, SQLite would read the recipes of all groups for each page.
@@ -128,22 +130,25 @@ async def needs_new_prompt(store: Store, group_id: str) -> bool:
 async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
     if (why_not := refusal_reason(GroupState(row.state), row.reason)) is not None:
         raise Conflict(f"group {row.id} cannot be rescored: {why_not}.")
-    if row.state in _MARKED:
+    if row.state in _MARKED or (row.state == GroupState.MEASURED and row.reason is None):
         await conn.execute(update(groups).where(groups.c.id == row.id).values(try_after=now()))
         return
-    await move_state(conn, groups, row.id, GroupState.JUDGING, expect=GroupState.LEFT_OUT)
+    await move_state(conn, groups, row.id, GroupState.JUDGING, expect=_ENDED)
     await move_state(conn, groups, row.id, GroupState.READY, expect=GroupState.JUDGING, reason=None)
 
 
 def refusal_reason(state: GroupState, reason: str | None) -> str | None:
     """Return why a group in this state, with this reason, cannot be rescored; None: it can."""
-    if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
+    if state in _MARKED or (state in _ENDED and reason in rescorable_reasons(anew=True)):
+        return None
+    if state is GroupState.MEASURED and reason is None:
         return None
     detail = {
         GroupState.OPEN: "it is still open: close it, and the judge scores it",
         GroupState.READY: "it waits for the judge already",
         GroupState.JUDGING: "a judge is scoring it",
         GroupState.LEFT_OUT: f"it is excluded for good ({reason})",
+        GroupState.MEASURED: f"it is measured, and no judge scores it ({reason})",
     }
     return detail.get(state, f"it is {state}, and keeps the score that it was trained on")
 

@@ -1,7 +1,7 @@
 """Scores: immutable rows with a judge's verdict on a group, and the state changes that follow.
 
-Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: requests
-to a judge, and the form of prompts and replies (`recorder.queue.judging.records`).
+Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored, measured and excluded.
+Refuses: requests to a judge, and the form of prompts and replies (`recorder.queue.judging.records`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.queue.campaigns import NAMED_RECIPE
 from recorder.queue.claims import GroupClaim
-from recorder.queue.groups.closure import write_exclusions
+from recorder.queue.groups.closure import list_for_measurement, write_exclusions
 from recorder.queue.groups.disputes import CODE as DISPUTED
 from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.groups.uses import is_trainable
 from recorder.queue.judging import records
 from recorder.queue.judging.records import JudgePrompt, Messages, NewReply
-from recorder.states import GroupState
+from recorder.reasons import reason_tone
+from recorder.states import GroupState, Tone
 from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
@@ -130,8 +131,10 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
             await _dispute(conn, claim, score_id, score)
             return score_id
         done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
+        measures = await list_for_measurement(conn, [claim.group_id])
+        ends_as = GroupState.MEASURED if measures else GroupState.SCORED
         await move_state(
-            conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
+            conn, groups, claim.group_id, ends_as, expect=GroupState.JUDGING,
             owner=claim.owner, epoch=claim.epoch, **done,
         )  # fmt: skip
         return score_id
@@ -215,23 +218,32 @@ async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any,
 
 
 async def exclude_group(store: Store, claim: GroupClaim, code: str, detail: Any = None) -> None:
-    """Exclude a claimed group for good, with ledger rows for it and each of its members. Raises LeaseLost."""
+    """Exclude a claimed group for good, with ledger rows for it and each of its members. Raises LeaseLost.
+
+    A group of a validation, a gate or an evaluation becomes measured instead, with a row for the group alone.
+    """
     async with store.write() as conn:
         await exclude_group_in(conn, claim, code, detail)
 
 
 async def exclude_group_in(conn: AsyncConnection, claim: GroupClaim, code: str, detail: Any = None) -> None:
     """`exclude_group` inside the caller's transaction."""
-    await move_state(
-        conn, groups, claim.group_id, GroupState.LEFT_OUT, owner=claim.owner, epoch=claim.epoch, reason=code
-    )
-    await write_exclusions(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
+    measures = await list_for_measurement(conn, [claim.group_id])
+    ends_as = GroupState.MEASURED if measures else GroupState.LEFT_OUT
+    await move_state(conn, groups, claim.group_id, ends_as, owner=claim.owner, epoch=claim.epoch, reason=code)
+    what = detail if isinstance(detail, dict) else {"detail": detail}
+    if not measures:
+        await write_exclusions(conn, [claim.group_id], code, what)
+    elif reason_tone(code) is not Tone.NEUTRAL:  # what the judge could not do
+        await ledger.write_rows(conn, [LedgerRow(claim.project_id, "group", claim.group_id, code, what)])
 
 
 async def exclude_lone_groups(
     project: Project, code: str, detail: dict[str, Any], within_s: float | None = None
 ) -> int:
     """Exclude ready groups of one trajectory for good, one page in each transaction; return their number.
+
+    Those of a validation, a gate or an evaluation become measured instead, and are not counted.
 
     Groups of a campaign with a recipe of its own stay, because its judge decides. `within_s`: only groups that became
     ready at most so many seconds ago.
@@ -277,9 +289,15 @@ async def exclude_old_groups(
 
 
 async def _leave_out(store: Store, ids: Sequence[str], state: GroupState, code: str, detail: dict[str, Any]) -> int:
+    """Exclude groups that are still in `state`, and return their number; those for measurement become measured."""
     async with store.write() as conn:
+        measures = await list_for_measurement(conn, ids)
+        if measures:
+            end = guarded_update(groups, GroupState.MEASURED, expect=state, reason=code)
+            await conn.execute(end.where(groups.c.id.in_(measures)))
         out = guarded_update(groups, GroupState.LEFT_OUT, expect=state, reason=code)
-        gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
+        others = [id_ for id_ in ids if id_ not in measures]
+        gone = list((await conn.execute(out.where(groups.c.id.in_(others)).returning(groups.c.id))).scalars())
         await write_exclusions(conn, gone, code, detail)
     return len(gone)
 
@@ -390,7 +408,7 @@ async def current_scores(store: Store, group_ids: Collection[str]) -> tuple[dict
     query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
     async with store.read() as conn:
         rows = list(await conn.execute(query))
-    scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
+    scored = {row.id: row.current_score_id for row in rows if row.state in (GroupState.SCORED, GroupState.MEASURED)}
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 

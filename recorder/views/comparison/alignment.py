@@ -20,6 +20,7 @@ from typing import Final
 from recorder.base.json_limits import parse_json_text
 from recorder.messages import plain_text
 from recorder.messages.calls import Message
+from recorder.views.comparison.word_changes import TextPart, compare_small_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +207,24 @@ def _best(weights: Sequence[Sequence[int]], turns: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class ComparedArgument:
-    """An argument. `differs`: the other call has another value, or none. `is_json`: the value is not a string."""
+    """An argument. `differs`: the other call has another value, or none. `is_json`: the value is not a string.
+
+    `changes`: by words, from the other call's value; empty if it has none or either is long.
+    """
 
     name: str
     text: str
     is_json: bool
     differs: bool
+    changes: tuple[TextPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCall:
-    """A tool call. `new`: the other turn calls no such tool. `gone`: arguments that only the other's call has."""
+    """A tool call. `new`: the other turn calls no such tool. `gone`: arguments that only the other's call has.
+
+    `result_changes`: as `ComparedArgument.changes`.
+    """
 
     name: str
     arguments: tuple[ComparedArgument, ...]
@@ -224,6 +232,7 @@ class ComparedCall:
     result: str | None
     result_differs: bool
     new: bool
+    result_changes: tuple[TextPart, ...] = ()
 
     def differences(self) -> list[str]:
         """Return the names of what differs."""
@@ -265,7 +274,12 @@ def _uncompared(one: ToolExchange, *, new: bool = False) -> ComparedCall:
 
 def _against(one: ToolExchange, other: ToolExchange) -> ComparedCall:
     theirs = set(other.arguments)
-    arguments = tuple(ComparedArgument(a.name, a.text, a.is_json, differs=a not in theirs) for a in one.arguments)
+    old = {argument.name: argument.text for argument in other.arguments}
+    arguments = tuple(
+        ComparedArgument(a.name, a.text, a.is_json, a not in theirs, compare_small_change(old.get(a.name), a.text))
+        for a in one.arguments
+    )
     own = {argument.name for argument in one.arguments}
     removed = tuple(argument.name for argument in other.arguments if argument.name not in own)
-    return ComparedCall(one.name, arguments, removed, one.result, result_differs=one.result != other.result, new=False)
+    result_differs, changes = one.result != other.result, compare_small_change(other.result, one.result)
+    return ComparedCall(one.name, arguments, removed, one.result, result_differs, new=False, result_changes=changes)

@@ -26,6 +26,7 @@ from recorder.views.comparison.alignment import (
     list_differences,
     shared_beginning,
 )
+from recorder.views.comparison.word_changes import TextPart, compare_small_change
 from recorder.views.trajectories.shapes import TrajectoryRow
 
 ONLY_HERE: Final = "only here"
@@ -120,7 +121,8 @@ class ComparisonCell:
 
     `state`: `shared` (the turn is equal in all columns, only the first column has the text), `same` (equal to the
     attempt number `against` to the left, which has the text), `differs` (from `against`, the most similar to the left;
-    None for the leftmost), `missing` (no turn in this row). `differences` names what differs.
+    None for the leftmost), `missing` (no turn in this row). `differences` names what differs, and `changes` says how
+    the text differs, by words (`compare_small_change`).
     """
 
     state: Literal["shared", "same", "differs", "missing"]
@@ -131,6 +133,7 @@ class ComparisonCell:
     thinking: str = ""
     calls: tuple[ComparedCall, ...] = ()
     call_id: str | None = None  # the model call that sampled it
+    changes: tuple[TextPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class GroupHead:
 
     id: str
     external_id: str | None
+    task: str | None  # the beginning of its first trajectory's first user message
     state: GroupState
     reason: str | None
     alias: str | None
@@ -168,6 +172,7 @@ class GroupHead:
 class Comparison:
     """Attempts compared in columns. `attempts` has all, best first; `columns` the numbers of the compared ones.
 
+    `identical`: for each column, the numbers of further attempts with the same turns, which have no column.
     `rule` says how the advantages are computed. `beginning` has the turns that all columns share, `rows` the turns
     after them with one cell for each column. `turns_not_shown`: for each column, the number of turns not compared.
     """
@@ -180,6 +185,7 @@ class Comparison:
     beginning: tuple[ComparisonCell, ...]
     rows: tuple[tuple[ComparisonCell, ...], ...]
     turns_not_shown: tuple[int, ...]
+    identical: tuple[tuple[int, ...], ...] = ()
 
     def attempt(self, number: int) -> Attempt:
         """Return the attempt with that number."""
@@ -226,6 +232,24 @@ def _turn_credits(
 def best_and_worst(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt]:
     """Return the best attempt and the worst one that has a reward. `attempts` is in order, with at least two."""
     return attempts[0], next((one for one in attempts[:0:-1] if one.reward is not None), attempts[1])
+
+
+def fold_identical(
+    attempts: Sequence[Attempt], turns: Mapping[str, Sequence[ConversationTurn]], most: int
+) -> tuple[list[Attempt], tuple[tuple[int, ...], ...]]:
+    """Return at most `most` attempts for columns, the best first and the worst second, and those folded into each.
+
+    `turns`: by trajectory id. Attempts with equal turns and rewards are one column.
+    """
+    alike: dict[tuple[float | None, tuple[ConversationTurn, ...]], list[Attempt]] = {}
+    for one in attempts:
+        alike.setdefault((one.reward, tuple(turns[one.trajectory.id])), []).append(one)
+    kinds = list(alike.values())
+    if len(kinds) > 2:
+        best, worst = best_and_worst([kind[0] for kind in kinds])
+        kinds.sort(key=lambda kind: (kind[0] is not best, kind[0] is not worst))  # stable: the others keep their order
+    kinds = kinds[:most]
+    return [kind[0] for kind in kinds], tuple(tuple(one.number for one in kind[1:]) for kind in kinds)
 
 
 def _last_without(reward: float | None) -> tuple[bool, float]:
@@ -332,4 +356,5 @@ def _cell(
     other: ConversationTurn | None = None,
 ) -> ComparisonCell:
     calls = compare_calls(turn, other)
-    return ComparisonCell(state, against, words, turn.role, turn.text, turn.thinking, calls, turn.call_id)
+    changes = () if other is None else compare_small_change(other.text, turn.text)
+    return ComparisonCell(state, against, words, turn.role, turn.text, turn.thinking, calls, turn.call_id, changes)

@@ -43,23 +43,27 @@ from recorder.views.comparison.attempts import (
     Member,
     Preference,
     best_and_worst,
+    fold_identical,
     rank_attempts,
     side_by_side,
 )
 from recorder.views.lists.columns import version_name
+from recorder.views.lists.titles import group_tasks
 from recorder.views.trajectories.shapes import TrajectoryView, read_trajectory
 from recorder.views.trajectories.transcripts import load_trajectories
 
 MOST_MEMBERS: Final = 200  # trajectories of a group, in order of their start
 MOST_COLUMNS: Final = 8  # attempts that are compared unless two are chosen
+MOST_READ: Final = 16  # attempts whose turns are read, to fold identical ones into one column
 MOST_PREFERENCES: Final = 200  # the newest
 
 
 async def load_comparison(
     store: Store, group_id: str, *, left: str | None = None, right: str | None = None
 ) -> Comparison:
-    """Compare attempts of a group (internal id): the best `MOST_COLUMNS`, or `left` and `right`.
+    """Compare attempts of a group (internal id): best and worst and others, or `left` and `right`.
 
+    Of the best `MOST_READ - 1` attempts and the worst, identical ones share a column, and `MOST_COLUMNS` are shown.
     `left` and `right` are trajectory ids, Hone's or the caller's. Raises NotFound.
     """
     return (await load_with_two(store, group_id, left=left, right=right))[0]
@@ -68,7 +72,7 @@ async def load_comparison(
 async def load_with_two(
     store: Store, group_id: str, *, left: str | None = None, right: str | None = None
 ) -> tuple[Comparison, Comparison | None]:
-    """Return `load_comparison`, and a second one of the best and the worst attempt for narrow screens.
+    """Return `load_comparison`, and a second one of its first two columns, best and worst, for narrow screens.
 
     The second one is None if the first has at most two columns.
     """
@@ -79,14 +83,20 @@ async def load_with_two(
     views = {view.id: view for view in await load_trajectories(store, [one.trajectory.id for one in chosen])}
     remaining = [one for one in chosen if one.trajectory.id in views]  # one may be deleted meanwhile
 
-    def compare(these: Sequence[Attempt]) -> Comparison:
-        turns = [(one.number, trajectory_turns(views[one.trajectory.id])) for one in these]
-        beginning, rows, not_shown = side_by_side(turns)
-        columns = tuple(one.number for one in these)
-        return Comparison(head, rule, attempts, preferences, columns, beginning, rows, not_shown)
-
     def both() -> tuple[Comparison, Comparison | None]:
-        return compare(remaining), compare(best_and_worst(remaining)) if len(remaining) > 2 else None
+        turns = {one.trajectory.id: trajectory_turns(views[one.trajectory.id]) for one in remaining}
+        these, identical = remaining, tuple[tuple[int, ...], ...]()
+        if left is None and right is None:
+            these, identical = fold_identical(remaining, turns, MOST_COLUMNS)
+
+        def compare(these: Sequence[Attempt]) -> Comparison:
+            beginning, rows, not_shown = side_by_side([(one.number, turns[one.trajectory.id]) for one in these])
+            columns = tuple(one.number for one in these)
+            return Comparison(
+                head, rule, attempts, preferences, columns, beginning, rows, not_shown, identical[: len(these)]
+            )
+
+        return compare(these), compare(these[:2]) if len(these) > 2 else None
 
     return await asyncio.to_thread(both)  # comparing many long attempts would block the event loop
 
@@ -110,9 +120,15 @@ def trajectory_turns(view: TrajectoryView) -> list[ConversationTurn]:
 
 
 def _chosen(attempts: Sequence[Attempt], left: str | None, right: str | None) -> Sequence[Attempt]:
-    """Return the requested attempts, or the best ones. A single requested attempt is paired with the best other."""
+    """Return the requested attempts, or the best ones and the worst.
+
+    A single requested attempt is paired with the best other.
+    """
     if left is None and right is None:
-        return attempts[:MOST_COLUMNS]
+        if len(attempts) <= MOST_READ:
+            return attempts
+        _, worst = best_and_worst(attempts)
+        return [*[one for one in attempts[:MOST_READ] if one is not worst][: MOST_READ - 1], worst]
     picked = [_named(attempts, name) for name in (left, right) if name is not None]
     if len(picked) == 1:
         picked += [one for one in attempts if one is not picked[0]][:1]
@@ -164,7 +180,8 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
     if row is None:
         raise NotFound(f"no group {group_id!r}")
     step = await _step(conn, group_id)
-    return sql.as_view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, **step)
+    task = (await group_tasks(conn, [group_id])).get(group_id)
+    return sql.as_view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, task=task, **step)
 
 
 async def _step(conn: AsyncConnection, group_id: str) -> dict[str, Any]:

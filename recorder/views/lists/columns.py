@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.messages.plain_text import message_text
 from recorder.queue.feedback import LATE
+from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.judging.scores import REWARD
 from recorder.states import GroupState
 from recorder.store import ledger as rows
@@ -60,7 +61,7 @@ def _short(text: str) -> str:
 
 
 TRAJECTORY: Final = "trajectory"  # the kind of object in the ledger
-_NO_REASON: Final = (LATE,)  # a ledger code of a trajectory that is not an exclusion
+_NO_REASON: Final = (LATE, GroupCode.MEASURED)  # ledger codes of a trajectory that are not exclusions
 _GROUPS_SAY: Final = (GroupState.LEFT_OUT, GroupState.UNSCORED)
 
 

@@ -24,12 +24,13 @@ from recorder.queue import gate_requests
 from recorder.queue.gate_requests import GateProgress
 from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import switches
+from recorder.queue.judging.rescoring import REQUESTED
 from recorder.queue.judging.scores import FOR_USERS, REWARD
 from recorder.queue.judging.switches import JudgeSwitch
 from recorder.queue.training.refusals import GAP_ALLOWED, LOGPROB_GAP
 from recorder.queue.training.steps import COMPUTED_ON
 from recorder.registry.ancestry import GIVEN_BACK
-from recorder.states import StepState, VersionState
+from recorder.states import GroupState, StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.schema import aliases, groups, ledger, replicas, score_parts, scores, steps, versions
@@ -154,23 +155,24 @@ class EventReader:
             after.ledger_id = int((await conn.execute(select(func.coalesce(func.max(ledger.c.id), 0)))).scalar_one())
             return ()
         query = (
-            select(ledger.c.id, ledger.c.code, ledger.c.detail, group_use().label("use"))
+            select(ledger.c.id, ledger.c.code, ledger.c.detail, group_use().label("use"), groups.c.state)
             .outerjoin(groups, groups.c.id == ledger.c.object_id)
             .where(
                 ledger.c.id > before.ledger_id,
                 ledger.c.project_id == self._project.id,
                 ledger.c.object_kind == "group",
-                ledger.c.code.not_in([gate_requests.NO_LOSS, *sorted(FOR_USERS)]),
+                ledger.c.code.not_in(sorted(FOR_USERS)),
             )
             .order_by(ledger.c.id)
             .limit(MOST_ROWS)
         )
         rows = list(await conn.execute(query))
         after.ledger_id = rows[-1].id if rows else before.ledger_id
-        by_code: dict[tuple[str, bool, str], list[Any]] = defaultdict(list)
+        by_code: dict[tuple[str, bool, str, bool], list[Any]] = defaultdict(list)
         for row in rows:
-            by_code[row.code, _RETRIED in (row.detail or {}), row.use].append(row.detail or {})
-        return [_group_trouble(code, again, use, details) for (code, again, use), details in by_code.items()]
+            measured = row.state == GroupState.MEASURED
+            by_code[row.code, _RETRIED in (row.detail or {}), row.use, measured].append(row.detail or {})
+        return [_group_trouble(*of, details) for of, details in by_code.items()]
 
     async def _steps(
         self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
@@ -280,14 +282,17 @@ _KEPT: Final[Mapping[str, str]] = {
     "lease_expired": "given back: the worker's lease expired",
     GIVEN_BACK: f"may be trained on again ({GIVEN_BACK})",
     GAP_ALLOWED: f"may be trained on again ({GAP_ALLOWED})",
+    REQUESTED: f"will be scored again ({REQUESTED})",
 }
 
 
-def _group_trouble(code: str, again: bool, use: str, details: Sequence[Mapping[str, Any]]) -> Event:
+def _group_trouble(code: str, again: bool, use: str, measured: bool, details: Sequence[Mapping[str, Any]]) -> Event:
     facts = {"code": code, "groups": len(details), "purpose": use}
     which = _count(len(details), "group") + _OF.get(GroupUse(use), "")
     message = detail_text(details[-1])
     more = f": {message}" if message else ""
+    if measured and not again and code not in _KEPT:
+        return Event(EventKind.FAULT, f"{which} got no score ({code}){more}", facts)
     if not again:
         is_refused = code == LOGPROB_GAP and "bound" in details[-1]  # by a step; it stays scored
         kind = EventKind.FAULT if code == "lease_expired" or is_refused else EventKind.EXCLUDED

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
 from recorder.queue import gate_requests
+from recorder.queue.groups.readiness import GroupCode
 from recorder.queue.groups.uses import GroupUse, group_use
 from recorder.queue.judging import cross_checks
 from recorder.queue.judging.scores import REWARD
@@ -41,6 +42,8 @@ NEWEST_GROUPS: Final = 2000  # missing parts are counted over the newest groups 
 # The views of versions have them all.
 REWARDED_VERSIONS: Final = 50
 REWARDED_TRAJECTORIES: Final = 8000
+# Ledger codes of trajectories that are no exclusions. `measured`: only in databases of earlier releases.
+_NO_EXCLUSION: Final = (TRAINED, UNTRAINED, GroupCode.MEASURED)
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
 
@@ -134,7 +137,7 @@ async def load_figures(
             calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
             waiting=forecast,
             trained=codes.get(TRAINED, 0),  # without those that are untrained by now: `count_codes` omits them
-            excluded={code: n for code, n in codes.items() if code not in (TRAINED, UNTRAINED, gate_requests.NO_LOSS)},
+            excluded={code: n for code, n in codes.items() if code not in _NO_EXCLUSION},
             excluded_groups=await count_excluded_groups(conn, project.id),
             spent_today=total_spending(spent.values()),
             spent_by_purpose=spent,
@@ -162,7 +165,7 @@ async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
 async def count_excluded_groups(conn: AsyncConnection, project_id: str) -> dict[str, int]:
     """Count the excluded groups, by the ledger's code."""
     reason = sql.without_index(groups.c.reason)  # the index on the state is faster than the one on the reason
-    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, reason != gate_requests.NO_LOSS)
+    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT)
     query = select(reason, func.count()).where(*out).group_by(reason).order_by(reason)
     return {str(code): int(count) for code, count in await conn.execute(query)}
 

@@ -23,7 +23,7 @@ from recorder.queue.groups import lookup
 from recorder.queue.groups.disputes import waiting_for_person
 from recorder.queue.groups.idle_trajectories import idle_trajectories
 from recorder.queue.groups.lookup import is_counted
-from recorder.queue.groups.readiness import GroupCode, GroupFacts, MemberCounts, close_time
+from recorder.queue.groups.readiness import GroupFacts, MemberCounts, close_time
 from recorder.queue.groups.uses import (
     GroupUse,
     is_gate_work,
@@ -217,7 +217,7 @@ async def forecast_groups(
         counts[row.use][str(row.state)] += row.number
     counts[GroupUse.LEARNING] += counts[GroupUse.SHADOW]
     counts[GroupUse.LEARNING][GroupState.TRAINED] += every.groups.get(GroupState.TRAINED, 0)
-    counts[GroupUse.LEARNING][GroupState.LEFT_OUT] += every.groups.get(GroupState.LEFT_OUT, 0) - every.measured
+    counts[GroupUse.LEARNING][GroupState.LEFT_OUT] += every.groups.get(GroupState.LEFT_OUT, 0)
     counts[GroupUse.LEARNING][GroupState.SCORED] += sum(one.groups for one in trainable.values())
     counts[GroupUse.SHADOW][GroupState.SCORED] += sum(one.shadow for one in trainable.values())
     counts[HELD][GroupState.SCORED] += sum(one.held for one in trainable.values())
@@ -268,17 +268,14 @@ class _StateCounts:
     """The project's groups by state, whatever their use. `retries_at`: when the next one is judged again."""
 
     groups: Mapping[str, int]
-    measured: int  # excluded, because a function measured them
     retries_at: float | None
 
 
 async def _state_counts(conn: AsyncConnection, project_id: str) -> _StateCounts:
     by_state = select(groups.c.state, func.count(), func.min(groups.c.try_after))
     rows = list(await conn.execute(by_state.where(groups.c.project_id == project_id).group_by(groups.c.state)))
-    measured = (groups.c.project_id == project_id, groups.c.reason == GroupCode.MEASURED)
     return _StateCounts(
         groups={str(state): int(number) for state, number, _ in rows},
-        measured=int((await conn.execute(select(func.count()).select_from(groups).where(*measured))).scalar_one()),
         retries_at=next((float(again) for state, _, again in rows if state == GroupState.UNSCORED and again), None),
     )
 

@@ -28,7 +28,7 @@ from recorder.registry.versions import VersionView
 from recorder.states import TrajectoryState, VersionState
 from recorder.store.database import Store
 from recorder.store.schema import calls, groups, scenarios, score_parts, scores, trajectories
-from recorder.views.lists.columns import first_words
+from recorder.views.lists.titles import group_tasks
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from recorder.views.trajectories.transcripts import load_groups
 
@@ -81,7 +81,7 @@ async def list_shared_tasks(store: Store, before: VersionView, after: VersionVie
         rewards = await _rewards(
             conn, [one.current_score_id for side in (old, new) for rows in side.values() for one in rows]
         )
-        words = await _words(conn, [rows[0].id for rows in new.values() if rows[0].scenario is None])
+        words = await group_tasks(conn, [rows[0].id for rows in new.values() if rows[0].scenario is None])
     tasks = [_task(key, old[key], new[key], rewards, words) for key in new]
     return sorted(tasks, key=lambda task: -abs(task.rise or 0.0))
 
@@ -139,13 +139,6 @@ async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Ma
         .group_by(score_parts.c.score_id, ranked)
     )
     return {row[0]: row[1:] for row in await conn.execute(query)}
-
-
-async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str, str]:
-    """Return the first words of each group's task, by group id."""
-    query = select(trajectories.c.group_id, func.min(trajectories.c.id)).where(trajectories.c.group_id.in_(group_ids))
-    runs = {str(run): str(group) for group, run in await conn.execute(query.group_by(trajectories.c.group_id))}
-    return {runs[run]: words for run, words in (await first_words(conn, list(runs))).items()}
 
 
 def _task(

@@ -171,6 +171,7 @@ async def test_open_groups_and_those_that_no_score_brings_back_are_not_meant(
     await made(recorded, "open", "open")
     for reason in ("too_few", "too_old", "measured", "over_age", VERSION_REJECTED):
         await made(recorded, reason, "left_out", reason)
+    await made(recorded, "by-function", "measured", "measured")
     assert (await run()).over == 0
 
 

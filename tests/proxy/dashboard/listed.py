@@ -23,6 +23,7 @@ class Listed(HTMLParser):
         self._link: str | None = None
         self._select = ""
         self._mark = False
+        self._cut = False  # in the middle of an id, which a page does not show
         self.feed(html)
         self.lines = [" ".join(line.split()) for line in self.lines]
 
@@ -34,6 +35,9 @@ class Listed(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what this is."""
         given = dict(attrs)
+        if given.get("class") == "cut":
+            self.handle_data("…")
+            self._cut = True
         if tag == "tr" and "data-line" in given:
             self._line = True
             self.lines.append("")
@@ -56,6 +60,7 @@ class Listed(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """Note where a line or a link ends."""
+        self._cut = False
         if tag == "tr":
             self._line = False
         elif tag == "a":
@@ -65,6 +70,8 @@ class Listed(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Keep what is read."""
+        if self._cut:
+            return
         self.text += data
         if self._mark:
             self.marked.append(data)

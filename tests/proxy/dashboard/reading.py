@@ -52,10 +52,14 @@ class Page(HTMLParser):
         self._inside: list[list[str]] = []  # of each element that is open, the text in it
         self._said: list[tuple[str, list[str]]] = []
         self._select: str | None = None
+        self._cut = False  # in the middle of an id, which a page does not show
         self.feed(markup)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
+        if ("class", "cut") in attrs:
+            self._say("…")
+            self._cut = True
         if tag in _APART:
             self._say(" ")
         self._note_form(tag, {name: value or "" for name, value in attrs})
@@ -79,13 +83,14 @@ class Page(HTMLParser):
             self.forms[-1].fields[self._select] = given.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:
+        self._cut = False
         while self._open and (self._inside.pop(), self._open.pop())[1] != tag:
             pass
         if tag in _APART:
             self._say(" ")
 
     def handle_data(self, data: str) -> None:
-        if not _UNSEEN & set(self._open):
+        if not _UNSEEN & set(self._open) and not self._cut:
             self._say(data)
 
     def _say(self, text: str) -> None:

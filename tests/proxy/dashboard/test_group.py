@@ -47,7 +47,9 @@ async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_the
     assert "reward 0.2 advantage -0.35" in page.text
     assert "no advantage: reward_missing" in page.text
     assert "because of 0.9" in page.text
-    assert page.text.index("reward 0.9") < page.text.index("reward 0.2") < page.text.index("reward –")
+    assert "reward 0.2 to 0.9" in page.text
+    at = [page.text.index(words) for words in ("reward 0.9 advantage", "reward 0.2 advantage", "reward –")]
+    assert at == sorted(at)
     for id_ in ids:
         assert f"/hone/trajectories/{id_}" in page.links
     assert any(link.startswith(f"/hone/groups/{group}/judging?prompt=") for link in page.links)

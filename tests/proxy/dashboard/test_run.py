@@ -92,7 +92,7 @@ async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: Fake
     await feedback.add_feedback(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
     page = await opened(proxy, f"/hone/trajectories/{run}")
     shown = page.text.count("<script>alert(1)</script> \\u202e and ␛[2J")
-    assert shown == 3  # the message, the comment, and the comment as what came next
+    assert shown == 4  # the title, the message, the comment, and the comment as what came next
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
 
 

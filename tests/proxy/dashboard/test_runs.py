@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from proxy.dashboard.pages.lists import SEARCH
+from recorder.queue.judging import scores
 from recorder.search.indexer import index_calls
 from recorder.store import ledger
 from recorder.store.database import Project, Store
@@ -175,3 +177,55 @@ async def test_a_session_shows_its_trajectories_in_order(proxy: Proxy, store: St
     of_run = await proxy.http.get(f"/hone/trajectories/{made[0]}")
     assert 'href="/hone/sessions/chat/7"' in of_run.text
     assert (await proxy.http.get("/hone/sessions/none")).status_code == 404
+
+
+async def test_states_and_reasons_have_a_word_and_the_tone_of_the_reason(proxy: Proxy, store: Store) -> None:
+    rows = Rows(store)
+    for state, reason in (
+        ("left_out", "zero_variance"),
+        ("left_out", "step_failed"),
+        ("measured", "measured"),
+        ("unscored", "judge_busy"),
+        ("scored", None),
+    ):
+        await rows.group(state=state, reason=reason)
+    text = (await proxy.http.get("/hone/groups")).text
+    assert re.findall(r'class="state (tone-\w+)">(\w+)<', text) == [
+        ("tone-good", "scored"),
+        ("tone-warn", "unscored"),
+        ("tone-neutral", "measured"),
+        ("tone-bad", "excluded"),
+        ("tone-neutral", "excluded"),
+    ]
+    assert re.findall(r'class="(tone-\w+)" title="[^"]+">(\w+)<', text) == [
+        ("tone-warn", "judge_busy"),
+        ("tone-bad", "step_failed"),
+        ("tone-neutral", "zero_variance"),
+    ]
+
+
+async def test_a_validation_is_measured_on_every_page_and_excluded_on_none(proxy: Proxy, store: Store) -> None:
+    rows = Rows(store)
+    group = await rows.ready_group(1, purpose="val", alias_id=proxy.alias.id)
+    project = Project(store, PROJECT)
+    assert await scores.exclude_lone_groups(project, "ruler_needs_two", {"detail": "alone"}) == 0
+    [member] = await rows.members(group)
+    assert "measured" in (await page(proxy, "/hone/groups")).lines[0]
+    assert "excluded" not in (await page(proxy, "/hone/trajectories")).lines[0]
+    assert "Measured, not for training." in (await page(proxy, f"/hone/trajectories/{member}")).text
+    status = (await proxy.http.get("/hone/v1/status")).json()
+    assert (status["excluded"], status["excluded_groups"]) == ({}, {})
+
+
+async def test_long_ids_of_a_list_are_cut_in_the_middle_and_whole_in_the_text(proxy: Proxy, store: Store) -> None:
+    rows = Rows(store)
+    names = [f"campaign-of-one-long-name.{number}.and-one-long-end" for number in ("0001", "0002")]
+    for name in names:
+        await rows.group(external_id=name)
+    answer = (await proxy.http.get("/hone/groups")).text
+    seen = [" ".join(line.split()) for line in Listed(answer).lines]
+    assert all(name not in line for name in names for line in seen)
+    assert len({line.split("…")[0] + line.split("…")[1].split()[0] for line in seen}) == 2
+    copied = re.findall(r'<span class="id copy" title="(campaign[^"]+)">(.*?)</span> <span', answer)
+    assert sorted(title for title, _ in copied) == names
+    assert sorted(re.sub(r"<.*?>", "", markup) for _, markup in copied) == names

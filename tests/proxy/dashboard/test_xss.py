@@ -25,7 +25,9 @@ from tests.proxy.running import Proxy, serving
 TEXT_FILTERS = sorted(set(FILTERS) & {"visible", "short", "as_json"})
 _SHOWN = "".join(f'<p title="{{{{ x|{name} }}}}" class="{{{{ x }}}}">{{{{ x|{name} }}}}</p>' for name in TEXT_FILTERS)
 _MACROS = """{% import "common.html" as parts %}{{ parts.run("traj_1", x) }}{{ parts.run(x) }}{{ parts.group(x, x) }}
-{{ parts.version(x) }}{{ parts.state(x) }}{{ parts.hidden(x) }}{% call parts.nothing(x) %}{{ x }}{% endcall %}"""
+{{ parts.run(x, x, x) }}{{ parts.id(x) }}{{ parts.reason(x) }}
+{{ parts.state(x, x) }}{{ parts.version(x) }}{{ parts.state(x) }}
+{{ parts.hidden(x) }}{% call parts.nothing(x) %}{{ x }}{% endcall %}"""
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ async def gates_version(rows: Rows, wish: GateRequest) -> str:
     return found
 
 
-@pytest.mark.parametrize(("more", "state"), [({}, GroupState.READY), ({BY_FUNCTION: True}, GroupState.LEFT_OUT)])
+@pytest.mark.parametrize(("more", "state"), [({}, GroupState.READY), ({BY_FUNCTION: True}, GroupState.MEASURED)])
 async def test_an_evaluations_groups_wait_for_a_judge_unless_a_function_tells_success(
     rows: Rows, more: dict[str, bool], state: GroupState
 ) -> None:
@@ -177,7 +177,7 @@ async def test_a_gates_groups_never_wait_for_a_judge(rows: Rows) -> None:
     wish = await asked(rows)
     group, *_ = await planned(rows, wish, 1)
     closed = await close_group(Project(rows.store, PROJECT), group)
-    assert (closed.state, closed.reason) == (GroupState.LEFT_OUT, "measured")
+    assert (closed.state, closed.reason) == (GroupState.MEASURED, "measured")
 
 
 async def test_a_version_that_its_gate_accepted_has_the_mean_of_its_own_attempts(rows: Rows) -> None:

@@ -236,6 +236,76 @@ def _versions_of_old(conn: Connection) -> None:
         conn.execute(text(f"insert into ledger {entry} {said}"), {"t": ids["t"], "d": detail})
 
 
+def test_groups_that_only_measured_are_measured_and_no_longer_excluded(tmp_path: Path) -> None:
+    config = alembics()
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0030")
+        _groups_of_old(conn)
+        command.upgrade(config, "head")
+        found = conn.execute(text("select id, state || coalesce(' ' || reason, '') as state from groups"))
+        assert {row.id: row.state for row in found} == {
+            "by-function": "measured measured",
+            "alone": "measured ruler_needs_two",
+            "judged": "measured",
+            "empty": "measured measured",
+            "waits": "ready",
+            "for-training": "left_out too_few",
+            "scored": "scored",
+            "mixed": "left_out too_old",
+        }
+        codes = conn.execute(text("select object_id || ' ' || code from ledger order by id")).scalars()
+        assert list(codes) == [
+            "by-function measured",
+            "t-by-function measured",
+            "alone measured",
+            "t-alone measured",
+            "t-alone errored",
+            "empty measured",
+            "for-training too_few",
+            "t-for-training too_few",
+            "mixed too_old",
+            "t-mixed too_old",
+        ]
+    engine.dispose()
+
+
+def _groups_of_old(conn: Connection) -> None:
+    """Groups by name, each with its state, its reason, the purposes of its members and codes of the first of them."""
+    conn.execute(text("insert into projects values ('default', x'00', 0, 0)"))
+    for name, state, reason, purposes, codes in (
+        ("by-function", "left_out", "measured", ["eval"], ["measured"]),
+        ("alone", "left_out", "ruler_needs_two", ["val"], ["ruler_needs_two", "errored"]),
+        ("judged", "scored", None, ["val", "val"], []),
+        ("empty", "left_out", "measured", [], []),
+        ("waits", "ready", None, ["val"], []),
+        ("for-training", "left_out", "too_few", ["train"], ["too_few"]),
+        ("scored", "scored", None, ["train", "train"], []),
+        ("mixed", "left_out", "too_old", ["train", "val"], ["too_old"]),
+    ):
+        conn.execute(
+            text("insert into groups (id, project_id, state, reason, opened_at, joined_at, last_call_at, sequence)"
+                 " values (:id, 'default', :state, :reason, 0, 0, 0, 0)"),
+            {"id": name, "state": state, "reason": reason},
+        )  # fmt: skip
+        for number, purpose in enumerate(purposes):
+            conn.execute(
+                text("insert into trajectories (id, project_id, group_id, state, purpose, origin, tags, started_at,"
+                     " last_call_at, sequence) values (:id, 'default', :group, 'completed', :purpose, 'live', '{}', 0,"
+                     " 0, 0)"),
+                {"id": f"t-{name}" if number == 0 else f"t{number}-{name}", "group": name, "purpose": purpose},
+            )  # fmt: skip
+        rows = [("group", name, reason)] if state == "left_out" else []
+        rows += [("trajectory", f"t-{name}", code) for code in codes]
+        for kind, object_id, code in rows:
+            conn.execute(
+                text("insert into ledger (project_id, object_kind, object_id, code, at)"
+                     " values ('default', :kind, :id, :code, 0)"),
+                {"kind": kind, "id": object_id, "code": code},
+            )  # fmt: skip
+
+
 def test_what_is_recorded_already_waits_to_be_indexed(tmp_path: Path) -> None:
     config = alembics()
     engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")

@@ -124,7 +124,7 @@ async def test_where_a_function_tells_success_no_judge_is_asked(
         assert [one.measures[SUCCESS].value for one in found.versions] == [0.5]
         (row,) = await evaluations(ring)
         groups = await rows.group_states(ring.store, row.id, 1, Purpose.EVAL)
-        assert [(one.state, one.reason) for one in groups] == [(GroupState.LEFT_OUT, "measured")] * 3
+        assert [(one.state, one.reason) for one in groups] == [(GroupState.MEASURED, "measured")] * 3
         assert ring.prompts == []
 
 

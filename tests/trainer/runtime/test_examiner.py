@@ -95,7 +95,7 @@ async def test_a_wish_is_answered_by_attempts_as_both_versions(tmp_path: Path) -
         runs = (await list_trajectories(Project(ring.store, PROJECT), limit=100)).lines
         assert {(run.purpose, run.state) for run in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
         groups = (await list_groups(Project(ring.store, PROJECT), limit=100)).lines
-        assert {(group.state, group.reason) for group in groups} == {(GroupState.LEFT_OUT, "measured")}
+        assert {(group.state, group.reason) for group in groups} == {(GroupState.MEASURED, "measured")}
         assert (await waiting_for_training(ring.store, version.alias_id)).groups == 0
         assert ring.calls.total() == 24
 

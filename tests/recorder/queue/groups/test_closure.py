@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import NotFound
+from recorder.queue import campaigns
+from recorder.queue.attempts import NewAttempt, new_attempts
+from recorder.queue.campaigns import GroupBinding, NewScenario
 from recorder.queue.groups.closure import (
     TrajectoryEnd,
     close_due_groups,
@@ -15,7 +18,7 @@ from recorder.queue.groups.closure import (
 from recorder.queue.groups.readiness import GroupVerdict, Readiness
 from recorder.registry import aliases
 from recorder.settings import RecorderSettings
-from recorder.states import GroupState, TrajectoryState
+from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Project
 from recorder.store.schema import calls, trajectories
@@ -45,6 +48,30 @@ async def test_the_last_members_end_readies_a_declared_group_at_once(rows: Rows)
     ended = await rows.get(trajectories, first)
     assert (ended["state"], ended["end_reason"]) == ("completed", "done")
     assert ended["ended_at"] is not None
+
+
+async def test_a_validation_without_an_answer_is_measured_and_has_no_exclusion(rows: Rows) -> None:
+    group = await rows.group(declared_size=1)
+    attempt = await rows.trajectory(group, purpose="val")
+    assert await end(rows, attempt, ERRORED)
+    row = await rows.get(group_table, group)
+    assert (row["state"], row["reason"]) == ("measured", "too_few")
+    assert await ledger.count_codes(Project(rows.store, PROJECT), "trajectory") == {}
+    assert await ledger.count_codes(Project(rows.store, PROJECT), "group") == {}
+
+
+@pytest.mark.parametrize(("purpose", "state"), [("val", "measured"), ("train", "left_out")])
+async def test_a_group_without_any_call_is_what_its_attempts_were_planned_for(
+    rows: Rows, purpose: str, state: str
+) -> None:
+    alias = await rows.alias()
+    project = Project(rows.store, PROJECT)
+    campaign = await campaigns.create_campaign(project, alias.id, "first", {})
+    await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", {"order": 1})])
+    [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
+    await campaigns.bind_groups(project, campaign.id, alias.id, [GroupBinding("g1", scenario.id, 1)])
+    await new_attempts(rows.store, campaign.id, [NewAttempt(scenario.id, 1, Purpose(purpose), 0, "g1", "000")])
+    assert (await close_group(project, "g1")).state == state
 
 
 async def test_one_run_readies_a_group_of_an_alias_with_a_running_baseline_however_it_closes(rows: Rows) -> None:

@@ -15,6 +15,7 @@ from recorder.queue.groups.readiness import (
     GroupVerdict,
     Readiness,
     ReadinessMember,
+    closing_verdict,
     is_usable,
     readiness,
 )
@@ -52,7 +53,16 @@ def ask(states: list[TrajectoryState], size: int | None = None, *, since_s: floa
 @given(facts_of, st.lists(st.builds(ReadinessMember, state=st.sampled_from(TrajectoryState)), max_size=6))
 def test_what_a_function_alone_measures_is_never_judged(group: GroupFacts, members: list[ReadinessMember]) -> None:
     decided = readiness(replace(group, measured=True), members, 1e9, SETTINGS)
-    assert decided in (WAIT, Readiness(GroupVerdict.LEFT_OUT, GroupCode.MEASURED))
+    assert decided in (WAIT, Readiness(GroupVerdict.MEASURED, GroupCode.MEASURED))
+
+
+@given(members_of)
+def test_what_is_only_measured_is_never_excluded(members: list[ReadinessMember]) -> None:
+    verdict = closing_verdict(members).verdict
+    purposes = {member.purpose for member in members}
+    measures = bool(purposes & {Purpose.VAL, Purpose.EVAL}) and Purpose.TRAIN not in purposes
+    assert (verdict is GroupVerdict.LEFT_OUT) <= (not measures)
+    assert (verdict is GroupVerdict.MEASURED) <= measures
 
 
 # (a) a declared size
@@ -121,7 +131,7 @@ def test_a_single_run_is_too_few_to_compare() -> None:
 def test_a_single_measured_run_can_be_scored() -> None:
     assert ask([COMPLETED], since_s=300, purpose=Purpose.VAL) == READY
     assert ask([COMPLETED, ERRORED], 2, purpose=Purpose.EVAL) == READY
-    assert ask([ERRORED], 1, purpose=Purpose.VAL) == TOO_FEW
+    assert ask([ERRORED], 1, purpose=Purpose.VAL) == Readiness(GroupVerdict.MEASURED, GroupCode.TOO_FEW)
 
 
 def test_runs_that_are_only_recorded_are_left_out_with_a_code_of_their_own() -> None:

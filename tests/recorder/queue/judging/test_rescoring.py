@@ -36,7 +36,7 @@ async def test_of_what_is_left_out_only_what_a_score_may_bring_back_counts(rows:
     assert await found(rows, anew=True) == set(of.values())
     for reason, group_id in of.items():
         taken = await claims.claim_one_for_judging(
-            rows.store, group_id, "me", 60, left_out_for=rescoring.rescorable_reasons(anew=False)
+            rows.store, group_id, "me", 60, ended_for=rescoring.rescorable_reasons(anew=False)
         )
         assert (taken is not None) == (reason in OF_SCORES)
 

@@ -7,6 +7,7 @@ import pytest
 from recorder.errors import Conflict, NotFound
 from recorder.queue.claims import GroupClaim, claim_for_judging
 from recorder.queue.judging import scores
+from recorder.queue.judging.rescoring import request_rescore
 from recorder.queue.judging.scores import NewPart
 from recorder.states import GroupState
 from recorder.store import ledger
@@ -107,6 +108,48 @@ async def test_leaving_out_writes_the_reason_for_the_group_and_each_member(rows:
     [entry] = await ledger.object_entries(rows.store, "group", claim.group_id)
     assert (entry.code, entry.detail) == ("unjudgeable", {"tries": 5})
     assert await ledger.count_codes(Project(rows.store, PROJECT), "trajectory") == {"unjudgeable": 3}
+
+
+@pytest.mark.parametrize("purpose", ["val", "eval"])
+async def test_a_judged_validation_is_measured_and_is_judged_again_after_feedback(rows: Rows, purpose: str) -> None:
+    group = await rows.scored_group(1, purpose=purpose)
+    row = await rows.get(groups, group)
+    assert (row["state"], row["reason"]) == ("measured", None)
+    assert await scores.current_scores(rows.store, [group]) == ({group: row["current_score_id"]}, 0)
+    project = Project(rows.store, PROJECT)
+    assert await claim_for_judging(project, "judge", 60) is None
+    await request_rescore(project, group, by="ada", why="a new rubric")
+    claim = await claim_for_judging(project, "judge", 60)
+    assert claim is not None
+    assert claim.group_id == group
+    await scores.record_score(rows.store, claim, await rows.judgement(claim))
+    assert await rows.state(groups, group) == "measured"
+
+
+async def test_a_validation_that_no_judge_can_score_is_no_exclusion(rows: Rows) -> None:
+    group = await rows.ready_group(1, purpose="val")
+    trained = await rows.ready_group(1)
+    project = Project(rows.store, PROJECT)
+    assert await scores.exclude_lone_groups(project, "ruler_needs_two", {"detail": "alone"}) == 1
+    assert await rows.state(groups, trained) == "left_out"
+    row = await rows.get(groups, group)
+    assert (row["state"], row["reason"]) == ("measured", "ruler_needs_two")
+    assert await ledger.object_entries(rows.store, "group", group) == []
+    (member,) = await rows.members(group)
+    assert await ledger.object_entries(rows.store, "trajectory", member) == []
+
+
+@pytest.mark.parametrize(("code", "entries"), [("ruler_needs_two", 0), ("check_undecided", 1)])
+async def test_what_a_judge_could_not_do_for_a_validation_is_told_once(rows: Rows, code: str, entries: int) -> None:
+    group = await rows.ready_group(2, purpose="val")
+    claim = await claim_for_judging(Project(rows.store, PROJECT), "judge", 60)
+    assert claim is not None
+    await scores.exclude_group(rows.store, claim, code, "why")
+    row = await rows.get(groups, group)
+    assert (row["state"], row["reason"], row["lease_owner"]) == ("measured", code, None)
+    assert [one.code for one in await ledger.object_entries(rows.store, "group", group)] == [code] * entries
+    for member in await rows.members(group):
+        assert await ledger.object_entries(rows.store, "trajectory", member) == []
 
 
 async def test_many_scores_are_read_at_once(rows: Rows) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from sqlalchemy import insert
 
@@ -12,7 +14,8 @@ from recorder.queue.groups.disputes import PairChoice
 from recorder.store.database import Project
 from recorder.store.schema import step_baselines, step_groups, steps
 from recorder.views.comparison.judge_records import NEWEST, PromptMessage, load_judgings
-from recorder.views.comparison.loader import MOST_COLUMNS, load_comparison
+from recorder.views.comparison.loader import MOST_COLUMNS, load_comparison, load_with_two
+from recorder.views.comparison.word_changes import TextPart
 from tests.recorder.attempts import group_of, scored
 from tests.recorder.rows import PROJECT, Rows
 
@@ -42,12 +45,46 @@ async def test_two_are_compared_where_two_are_chosen_by_whichever_id(rows: Rows)
         await load_comparison(rows.store, group, left="nobody")
 
 
-async def test_of_many_attempts_the_best_are_compared(rows: Rows) -> None:
+async def test_of_many_attempts_the_best_and_the_worst_come_first(rows: Rows) -> None:
     group, ids = await group_of(rows.store, [[str(at)] for at in range(MOST_COLUMNS + 2)])
     await scored(rows.store, group, {id_: at / 10 for at, id_ in enumerate(ids)})
     found = await load_comparison(rows.store, group)
-    assert (found.columns, len(found.attempts)) == (tuple(range(1, MOST_COLUMNS + 1)), MOST_COLUMNS + 2)
+    last = MOST_COLUMNS + 2
+    assert (found.columns, len(found.attempts)) == ((1, last, *range(2, MOST_COLUMNS)), last)
     assert found.attempt(1).trajectory.id == ids[-1]
+
+
+async def test_identical_attempts_share_a_column_unless_two_are_chosen(rows: Rows) -> None:
+    group, ids = await group_of(rows.store, [["a"], ["b"], ["a"], ["a"], ["c"]])
+    await scored(rows.store, group, dict(zip(ids, (0.9, 0.1, 0.9, 0.3, 0.5), strict=True)))
+    found = await load_comparison(rows.store, group)
+    assert (found.columns, found.identical) == ((1, 5, 3, 4), ((2,), (), (), ()))
+    assert [len(row) for row in found.rows] == [4]
+    chosen = await load_comparison(rows.store, group, left=ids[0], right=ids[2])
+    assert (chosen.columns, chosen.identical) == ((1, 2), ())
+
+
+async def test_all_identical_attempts_are_one_column(rows: Rows) -> None:
+    group, _ = await group_of(rows.store, [["a"], ["a"], ["a"]])
+    found, narrow = await load_with_two(rows.store, group)
+    assert (found.columns, found.identical, found.rows, narrow) == ((1,), ((2, 3),), (), None)
+
+
+async def test_what_differs_is_said_by_words(rows: Rows) -> None:
+    near = ("find", {"q": "near Leipzig"}, "on its way to Leipzig")
+    far = ("find", {"q": "near Bonn"}, "on its way to Bonn")
+    group, (one, other) = await group_of(rows.store, [[near, "It comes on Monday."], [far, "It comes on Friday."]])
+    await scored(rows.store, group, {one: 0.9, other: 0.2})
+    found = await load_comparison(rows.store, group)
+    asked, answer = found.rows[0][1], found.rows[1][1]
+
+    def gone(changes: Sequence[TextPart]) -> list[tuple[str, str]]:
+        return [(part.kind, part.text) for part in changes if part.kind != "same"]
+
+    [call] = asked.calls
+    assert gone(call.arguments[0].changes) == gone(call.result_changes) == [("removed", "Leipzig"), ("added", "Bonn")]
+    assert gone(answer.changes) == [("removed", "Monday"), ("added", "Friday")]
+    assert found.rows[1][0].changes == ()
 
 
 async def test_a_group_that_is_not_there_is_not_found(rows: Rows) -> None:

@@ -10,7 +10,7 @@ from recorder.errors import InvalidId
 from recorder.ids import new_id
 from recorder.store.database import Project
 from recorder.store.schema import groups, trajectories
-from recorder.views.lists.short_ids import SHOWN, expand_id, shorten_id
+from recorder.views.lists.short_ids import SHOWN, cut_id, cut_ids, expand_id, shorten_id
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -27,6 +27,41 @@ def test_a_short_id_is_the_end_of_one_of_ours(kind: str) -> None:
 )
 def test_what_is_none_of_ours_is_shown_as_it_is(name: str | None) -> None:
     assert shorten_id(name) == name
+
+
+own_ids = st.sampled_from(["traj", "group", "call"]).map(new_id)
+given_ids = st.text("ab01-.", min_size=1, max_size=90)
+# as a campaign names its groups, and as callers often do: one long beginning, one end, and the middle differs
+alike_ids = st.builds("{}.{}.{}".format, st.just("camp_01jx0000000000000000000000"), given_ids, st.just("val.0000"))
+ids_of_a_list = st.lists(own_ids | given_ids | alike_ids, max_size=12)
+
+
+@given(ids_of_a_list)
+def test_two_ids_of_a_list_never_look_equal(ids: list[str]) -> None:
+    shown = cut_ids(ids)
+    assert shown.keys() == set(ids)
+    assert len(set(map(str, shown.values()))) == len(shown)
+    assert all(short.whole == id_ for id_, short in shown.items())
+
+
+@given(given_ids | own_ids)
+def test_a_cut_id_keeps_its_end_and_is_never_longer(id_: str) -> None:
+    short = cut_id(id_)
+    assert len(str(short)) <= len(id_)
+    assert not short.hidden or id_.endswith(short.tail)
+    assert len(short.tail) >= SHOWN or not short.hidden
+
+
+@given(st.lists(own_ids, unique=True, min_size=2, max_size=2))
+def test_of_hones_own_ids_the_kind_and_the_random_end_stay(ids: list[str]) -> None:
+    for id_ in ids:
+        assert str(cut_id(id_)) == f"{id_.partition('_')[0]}_…{id_[-SHOWN:]}"
+
+
+async def test_what_a_page_shows_of_an_id_stands_for_it(rows: Rows) -> None:
+    run = await rows.trajectory(id=new_id("traj"))
+    for name in (str(cut_id(run)), f"…{run[-SHOWN:]}"):
+        assert await expand_id(Project(rows.store, PROJECT), name) == run
 
 
 async def test_an_end_stands_for_the_run_or_the_group_that_has_it(rows: Rows) -> None:

@@ -130,7 +130,7 @@ async def test_a_group_that_waits_for_its_users_is_no_fault(
     assert not [line for line in list_alarms(status) if code in line]
 
 
-async def test_excluded_groups_of_the_gate_are_told_apart_from_those_of_agents(
+async def test_what_only_measures_is_not_excluded_and_told_apart_from_what_agents_did(
     store: Store, rows: Rows, happenings: EventReader
 ) -> None:
     for run in ({"origin": "live"}, {"origin": "shadow", "purpose": "eval"}, {"purpose": "val"}):
@@ -139,11 +139,11 @@ async def test_excluded_groups_of_the_gate_are_told_apart_from_those_of_agents(
             await rows.set(trajectories, member, **run)
         claim = await claims.claim_one_for_judging(store, group, "j", 60)
         assert claim is not None
-        await scores.exclude_group(store, claim, "too_few", "one is not enough")
+        await scores.exclude_group(store, claim, "check_undecided", "it hangs")
     assert {(one.text, one.facts["purpose"]) for one in await happenings.look()} == {
-        ("1 group excluded (too_few): one is not enough", "learning"),
-        ("1 group of the gate excluded (too_few): one is not enough", "gate"),
-        ("1 group of an evaluation excluded (too_few): one is not enough", "evaluation"),
+        ("1 group excluded (check_undecided): it hangs", "learning"),
+        ("1 group of the gate got no score (check_undecided): it hangs", "gate"),
+        ("1 group of an evaluation got no score (check_undecided): it hangs", "evaluation"),
     }
 
 

@@ -274,8 +274,8 @@ async def test_a_store_of_measured_groups_alone_has_recorded_something(store: St
     assert (found.code, found.text) == ("recording", "Recording waits for the next call: nothing is open.")
 
 
-async def test_excluded_groups_that_were_only_measured_are_not_counted(store: Store, traffic: Traffic) -> None:
-    await traffic.group("left_out", purpose="eval", reason="measured")
+async def test_groups_that_were_only_measured_are_not_counted(store: Store, traffic: Traffic) -> None:
+    await traffic.group("measured", purpose="eval", reason="measured")
     await traffic.group("left_out", reason="too_few")
     await traffic.group("trained")
     assert (await asked(store)).groups == {"left_out": 1, "trained": 1}
