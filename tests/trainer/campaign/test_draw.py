@@ -248,7 +248,7 @@ async def test_a_group_of_equal_rewards_is_replaced_within_its_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calls", [3, 9, pytest.param(14, marks=pytest.mark.long)])
+@pytest.mark.parametrize("calls", [9, *(pytest.param(other, marks=pytest.mark.long) for other in (3, 14))])
 async def test_a_campaign_that_is_killed_and_resumed_draws_the_same(
     tmp_path: Path, ring: Ring, script: Script, many: dict[str, Any], calls: int
 ) -> None:
