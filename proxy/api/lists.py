@@ -134,7 +134,7 @@ class _TrajectoryLists(Operation):
     """Declares the filters of trajectories: the handler reads them from the query itself, unknown to the framework."""
 
     def __post_init__(self) -> None:
-        self.parameters = _parameters(TRAJECTORY_FILTER_PARAMS, sorts=True)
+        self.parameters = list(_parameters(TRAJECTORY_FILTER_PARAMS, sorts=True))
 
 
 @dataclass
@@ -142,7 +142,7 @@ class _GroupLists(Operation):
     """As `_TrajectoryLists`, for groups."""
 
     def __post_init__(self) -> None:
-        self.parameters = _parameters(GROUP_FILTER_PARAMS, sorts=False)
+        self.parameters = list(_parameters(GROUP_FILTER_PARAMS, sorts=False))
 
 
 async def load_trajectory_page(project: Project, query: ListQuery) -> TrajectoryPage:

@@ -38,7 +38,7 @@ def bucket_of(seconds: float) -> int:
 
 def bucket_end(bucket: int) -> float:
     """Return the longest duration of a bucket, in seconds."""
-    return LOWEST_S * 2.0 ** (bucket / PER_OCTAVE)
+    return LOWEST_S * math.exp2(bucket / PER_OCTAVE)
 
 
 def quantiles(counts: Counts, shares: Sequence[float]) -> list[float | None]:
@@ -60,7 +60,7 @@ def _quantile(below: Sequence[int], share: float) -> float:
         return bucket_end(BUCKETS - 2)
     shorter = below[bucket - 1]
     inside = (rank - shorter) / (below[bucket] - shorter)
-    return bucket_end(bucket - 1) * 2.0 ** (inside / PER_OCTAVE)
+    return bucket_end(bucket - 1) * math.exp2(inside / PER_OCTAVE)
 
 
 def pack_counts(counts: Counts) -> bytes:

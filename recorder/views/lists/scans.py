@@ -344,10 +344,11 @@ def _families(project_id: str, name: str) -> Select[tuple[str]]:
     return select(keys.c.family).where(keys.c.project_id == project_id, keys.c.family != "", named)
 
 
-def token_count() -> ScalarSelect[int]:
+def token_count() -> ScalarSelect[float]:
     """A column: the prompt and sampled tokens of a query's trajectory; NULL until its calls are counted."""
     totals = trajectory_totals.c
-    return select(totals.tokens_in + totals.tokens_out).where(totals.trajectory_id == t.id).scalar_subquery()
+    number: ColumnElement[float] = totals.tokens_in + totals.tokens_out
+    return select(number).where(totals.trajectory_id == t.id).scalar_subquery()
 
 
 def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:

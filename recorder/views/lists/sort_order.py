@@ -63,7 +63,8 @@ async def find_sorted_page(store: Store, sort: Sort, scan: Scan, *, before: str 
         else:
             query, value = _SORTED[sort](newest)
             in_order = query.order_by(value.desc().nulls_last(), newest.c.id.desc())
-            ids = list((await conn.execute(in_order.offset(skipped).limit(limit + 1))).scalars())
+            found = await conn.execute(in_order.offset(skipped).limit(limit + 1))
+            ids = [str(row[0]) for row in found]
     more = str(skipped + limit) if len(ids) > limit else None
     complete = number < MOST_SORTED and stretch.end is None
     return Page(ids[:limit], more, sorted_over=None if complete else number)
@@ -109,7 +110,7 @@ async def _sorted_by_cost(conn: AsyncConnection, newest: FromClause) -> list[str
     return [id_ for _, id_ in sorted(priced, reverse=True)]
 
 
-def judging_share() -> ColumnElement[float]:
+def judging_share() -> ColumnElement[Any]:
     """A column: the cost of a query's score for each trajectory that it scored; NULL if no price is known."""
     part = score_parts.alias("scored_part")
     number = select(func.count()).where(part.c.score_id == scores.c.id, part.c.part == REWARD).scalar_subquery()

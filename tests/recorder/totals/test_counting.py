@@ -17,12 +17,13 @@ from recorder.ids import new_id
 from recorder.maintenance.deletion import RETENTION, delete_trajectory
 from recorder.messages.calls import Address
 from recorder.search.documents import queue_all_calls
+from recorder.settings import RecorderSettings
 from recorder.states import CallState, ErrorKind, Origin
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import counted_calls, trajectories
 from recorder.totals import follower
-from recorder.totals.call_facts import CallFacts, Dimension, error_kind
+from recorder.totals.call_facts import CallFacts, Dimension, error_kind, load_call_facts
 from recorder.totals.follower import count_calls, count_waiting
 from recorder.totals.histograms import bucket_of
 from recorder.totals.time_rows import (
@@ -200,7 +201,7 @@ async def test_the_totals_in_a_store_are_those_of_its_calls(
     await counting.queue(made[9:])  # late ones, of times that were counted before
     assert await counting.count() == 11
     async with counting.project.store.read() as conn:
-        called = await follower.load_call_facts(conn, made)
+        called = await load_call_facts(conn, made)
     expected = merge_rows({}, sum_calls(called, now))
     found = await counting.rows()
     assert found.keys() == expected.keys()
@@ -332,7 +333,7 @@ async def test_it_counts_while_it_runs_and_one_process_does(
     talk: Talk, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "LOOK_S", 0.02)
-    settings = follower.RecorderSettings()
+    settings = RecorderSettings()
     first, second = (follower.Follower(counting.project, settings, name) for name in ("first", "second"))
     async with first.running(), second.running():
         for n in range(3):
