@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from benchmarks import campaigns, slow_helpdesk
 from benchmarks.campaigns import Case, CaseResult, Stamped, StepAt, ValidatedAt
+from examples.helpdesk.demo import CONFIG
 from proxy.settings.loader import load_settings
 from recorder.views.campaigns.events import BEGUN, STEP, VALIDATION
 from recorder.views.campaigns.lengths import AttemptLengths
@@ -45,7 +46,7 @@ def test_every_case_that_is_asked_for_is_there_and_differs_in_what_it_says() -> 
 def test_hone_takes_the_settings_of_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in Case(1, False, 11).environment.items():
         monkeypatch.setenv(name, value)
-    found = load_settings(campaigns.CONFIG, {}).settings.campaign
+    found = load_settings(CONFIG, {}).settings.campaign
     assert (found.max_lag, found.seed, found.steps, found.val_every) == (1, 11, campaigns.STEPS, campaigns.VAL_EVERY)
     assert found.health["converged"].then == "off"
 
