@@ -122,10 +122,11 @@ SCORE = score(
 
 
 def test_a_run_is_readable() -> None:
-    text = printed(transcript.render_trajectory(trajectory(), SCORE, {"ver_3": "helpdesk@3"}))
+    names = {"ver_3": "helpdesk@3"}
+    text = printed(transcript.render_trajectory(trajectory(), SCORE, names, task="Where is order 4821?"))
     for part in (
-        "traj_1  completed (done)",
-        "id run-7 · group group_1 · helpdesk@3 · train · live · 3 calls",
+        "Where is order 4821?  completed (done)",
+        "traj_1 · named run-7 · group group_1 · helpdesk@3 · train · live · 3 calls",
         "tags team=support",
         "You help.",
         "Where is order 4821?",
@@ -184,8 +185,8 @@ def test_a_group_shows_its_members_by_reward_with_the_judges_reasons() -> None:
         ScenarioView("order-4821", "train", {}, None, None), members,
     )  # fmt: skip
     text = printed(transcript.render_group(view, SCORE, {"ver_3": "helpdesk@3"}))
-    assert "group_1  scored" in text
-    assert "id task · helpdesk@3 · scenario order-4821 · 2 members" in text
+    assert "task  scored" in text
+    assert "group_1 · named task · helpdesk@3 · scenario order-4821 · 2 members" in text
     assert text.index("right, with one detour") < text.index("the check timed out")
     assert re.search(r"traj_2 .* reward +– ", text)
     assert re.search(r"reward +0\.75 +right, with one detour *\n +ruler +0\.5 +× 0\.5 *\n", text)
