@@ -13,7 +13,7 @@ from typing import Final
 from litestar import Response, get
 from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
 
-from proxy.api.route_parts import AnyRequest, Injected, json_response, response_spec
+from proxy.api.route_parts import AnyRequest, Injected, json_response, query_words, response_spec
 from proxy.errors import BadRequest
 from recorder.errors import FilterInvalid
 from recorder.search.matches import Snippet, load_snippets
@@ -79,7 +79,7 @@ class ListQuery:
 
 def parse_list_query(request: AnyRequest) -> ListQuery:
     """Parse the query of a list. Raises BadRequest, FilterInvalid."""
-    query = [(name, str(value)) for name, value in request.query_params.multi_items()]
+    query = query_words(request)
     filters = [(name, value) for name, value in query if name not in _PAGING]
     paging = {name: value.strip() for name, value in query if name in _PAGING and value.strip()}
     return ListQuery(filters, paging.get("before"), _limit(paging.get("limit")), parse_sort(paging.get("sort")))

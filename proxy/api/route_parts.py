@@ -10,6 +10,7 @@ from array import array
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import parse_qsl
 
 import orjson
 from litestar import Request, Response
@@ -180,6 +181,11 @@ def caller_of(request: AnyRequest) -> Caller:
     """Return the caller of a request."""
     caller: Caller = request.scope["hone.caller"]  # type: ignore[typeddict-item]  # put there by the gate
     return caller
+
+
+def query_words(request: AnyRequest) -> list[tuple[str, str]]:
+    """Return the names and values of a request's query in their order, which the framework's own reading loses."""
+    return parse_qsl(request.url.query, keep_blank_values=True)
 
 
 def json_response(value: object) -> Response[bytes]:

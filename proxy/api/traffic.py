@@ -12,7 +12,7 @@ from litestar import Response, get
 from litestar.openapi.spec import Operation
 
 from proxy.api.lists import query_parameter
-from proxy.api.route_parts import AnyRequest, Injected, json_response, response_spec
+from proxy.api.route_parts import AnyRequest, Injected, json_response, query_words, response_spec
 from recorder.views.lists.filters import TRAFFIC_PARAMS, TrafficFilter, parse_traffic_filter
 from recorder.views.status.traffic import Traffic, load_traffic
 
@@ -27,7 +27,7 @@ class _TrafficQuery(Operation):
 
 def parse_traffic_query(request: AnyRequest) -> TrafficFilter:
     """Parse the query of a request. Raises FilterInvalid."""
-    return parse_traffic_filter((name, str(value)) for name, value in request.query_params.multi_items())
+    return parse_traffic_filter(query_words(request))
 
 
 @get("/hone/v1/traffic", responses=response_spec(200, Traffic), operation_class=_TrafficQuery)

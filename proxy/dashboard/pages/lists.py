@@ -24,7 +24,7 @@ from proxy.api.lists import (
     load_trajectory_page,
     parse_list_query,
 )
-from proxy.api.route_parts import AnyRequest
+from proxy.api.route_parts import AnyRequest, query_words
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import UnknownObject
@@ -188,7 +188,7 @@ async def session_page(context: ForPages, request: AnyRequest, name: FromPath[Pa
 
 def _tidied(path: str, request: AnyRequest) -> Response[None] | None:
     """A redirect to the address without empty fields; None if it has none."""
-    tidy = tidy_address(path, list(request.query_params.multi_items()))
+    tidy = tidy_address(path, query_words(request))
     return None if tidy is None else forms.back_to(tidy)
 
 

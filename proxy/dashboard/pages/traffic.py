@@ -6,6 +6,7 @@ Owns: the charts of a range and their images, and the addresses to which points 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 from litestar import Response, get
 from litestar.params import FromPath
 
-from proxy.api.route_parts import AnyRequest
+from proxy.api.route_parts import AnyRequest, query_words
 from proxy.api.traffic import parse_traffic_query
 from proxy.dashboard import forms
 from proxy.dashboard.chart_images import draw_image
@@ -141,7 +142,8 @@ class TrafficLinks:
         return self.whole(**{split.value: value.value})
 
     def _list(self, since: float, until: float, words: Mapping[str, str]) -> str:
-        times = [("active_since", f"{since:.0f}"), ("until", f"{until:.0f}")]
+        # whole seconds that have the range between them: a trajectory that has just begun is in its list
+        times = [("active_since", f"{math.floor(since)}"), ("until", f"{math.ceil(until)}")]
         return f"{TRAJECTORIES}?{urlencode([*words.items(), *times, *self._origins()])}"
 
     def _origins(self) -> Sequence[tuple[str, str]]:
@@ -154,7 +156,7 @@ class TrafficLinks:
 @get("/traffic", include_in_schema=False)
 async def traffic_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
     """Traffic over a range of time."""
-    given = list(request.query_params.multi_items())
+    given = query_words(request)
     if (tidy := tidy_address(TRAFFIC, given)) is not None:
         return forms.back_to(tidy)
     wanted = parse_traffic_query(request)
@@ -177,7 +179,7 @@ async def traffic_page(context: ForPages, request: AnyRequest) -> Response[str] 
 @get("/traffic/charts/{name:str}", include_in_schema=False)
 async def traffic_chart(context: ForPages, request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     """A chart of a range as SVG. Raises UnknownObject, FilterInvalid."""
-    query = [(word, str(value)) for word, value in request.query_params.multi_items()]
+    query = query_words(request)
     dark = ("dark", "1") in query
     found = await load_traffic(context.project, parse_traffic_filter([one for one in query if one[0] != "dark"]))
     chart = traffic_charts(found).get(name.removesuffix(".svg"))

@@ -342,7 +342,8 @@ def find_alarms(status: Status) -> Iterator[StatusAlarm]:
     """Return what needs the operator's attention."""
     for back in status.taken_back:
         brief = f"{back.live} is live again"
-        text = f"{brief} since {format_duration(back.for_s)}: {back.why}. `hone versions --moves` has the figures"
+        ago = format_duration(back.for_s)
+        text = f"{back.live} is live again since {ago}: {back.why}. `hone versions --moves` has the figures"
         yield StatusAlarm("rolled_back", back.live, text, brief, is_event=True)
     for engine in status.engines:
         if engine.state == "down":

@@ -170,14 +170,14 @@ async def test_each_failure_waits_longer_up_to_a_bound(store: Store, recorded: R
     assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
-async def test_a_group_that_never_can_be_scored_is_left_out_with_the_reason(
+async def test_a_group_of_a_validation_that_never_can_be_scored_is_measured_with_the_reason(
     store: Store, recorded: Recorded, settings: Make, server: JudgeServer
 ) -> None:
     group_id, (member,) = await recorded.group("v", ["worth 1"], purpose=Purpose.VAL)
     async with working(store, settings()):
-        await until(reaches(store, group_id, GroupState.LEFT_OUT))
+        await until(reaches(store, group_id, GroupState.MEASURED))
     assert (await state(store, group_id)).reason == "ruler_needs_two"
-    assert [entry.code for entry in await ledger.object_entries(store, "trajectory", member)] == ["ruler_needs_two"]
+    assert await ledger.object_entries(store, "trajectory", member) == []  # no exclusion
     assert server.requests == []
 
 

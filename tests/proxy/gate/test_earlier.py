@@ -136,7 +136,7 @@ async def test_an_earlier_version_that_an_engine_refuses_does_not_decide_and_the
         async with judging(world, by_words):
             await world.live()
         why = (await decision(world, "gated")).why or ""
-        assert f"does not hold {first.name}: the engine {world.engine.url} refused to load" in why
+        assert f"does not hold {first.name}: the engine {world.engine.url} does not see" in why
 
 
 async def test_an_alias_whose_first_version_is_of_today_is_compared_with_the_base(
