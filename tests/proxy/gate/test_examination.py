@@ -188,7 +188,7 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     ]
     assert len(runs) == 2 * 2 * 16
     assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
-    assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}
+    assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.MEASURED}
     assert (await waiting_for_training(world.store, version.alias_id)).groups == 0
     assert await answered_by(world, "helpdesk@1") == {"Bad."}
     assert await answered_by(world, "helpdesk@0") == {Speech().content}
