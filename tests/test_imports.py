@@ -74,7 +74,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "registry": {"models", "store"},
         "queue": {"base", "messages", "registry", "stats", "store"},
         "capture": {"base", "messages", "queue", "store"},
-        "search": {"base", "messages", "queue", "store"},
+        "search": {"messages", "queue", "store"},
         "totals": {"messages", "queue", "store"},
         "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
         "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
