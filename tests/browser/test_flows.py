@@ -73,7 +73,7 @@ async def test_from_a_run_its_group_is_reached_and_two_attempts_compared(reader:
     await page.get_by_role("button", name="Compare two").click()
     grid = page.get_by_role("region", name="Attempts side by side")
     await expect(grid).to_be_visible()
-    await expect(page.get_by_role("link", name="the best 8 side by side")).to_be_visible()
+    await expect(page.get_by_role("link", name="all side by side")).to_be_visible()
 
 
 async def test_a_person_says_how_a_run_went(editor: Visitor, own: Proxy, rich: Rich) -> None:
