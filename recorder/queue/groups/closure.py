@@ -310,8 +310,9 @@ def _unjudged_code(seat: _GroupMember) -> str | None:
 
 
 async def list_for_measurement(conn: AsyncConnection, group_ids: Collection[str]) -> set[str]:
-    """Return those of some groups that end as `measured`."""
-    query = select(groups.c.id).where(groups.c.id.in_(group_ids), is_for_measurement())
+    """Return those of some groups that end as `measured`: not one that a trainer holds, which it should never have."""
+    held = groups.c.state == GroupState.TRAINING
+    query = select(groups.c.id).where(groups.c.id.in_(group_ids), ~held, is_for_measurement())
     return set((await conn.execute(query)).scalars())
 
 
