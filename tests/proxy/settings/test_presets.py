@@ -18,7 +18,7 @@ from recorder.views.campaigns.events import CampaignEnded
 from trainer.campaign_settings import CampaignSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
-ROW = re.compile(r"^\| .* \| `([a-z_.]+)`[^|]* \| (?!yours)`?(.+?)`? \|$", re.MULTILINE)
+ROW = re.compile(r"^\| .* \| `([a-z_]+\.[a-z_.]+)`[^|]* \| (?!yours)`?(.+?)`? \|$", re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
