@@ -102,7 +102,7 @@ CASES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stamped:
+class EventAt:
     """An event of a campaign, and when it was recorded (unix seconds)."""
 
     at: float
@@ -153,7 +153,7 @@ class CaseResult:
         return self.validations[-1].success
 
 
-def read_clock(events: Sequence[Stamped]) -> tuple[list[StepAt], list[ValidatedAt]]:
+def read_clock(events: Sequence[EventAt]) -> tuple[list[StepAt], list[ValidatedAt]]:
     """The steps and validations of a campaign that was not interrupted, by a clock that validations stop."""
     began = next(one.at for one in events if one.code == BEGUN)
     stopped = 0.0
@@ -184,7 +184,7 @@ async def read_case(case: Case, data: Path, recording: RecorderSettings) -> Case
     events = []
     for row in rows:
         event = decode_event(row.code, row.detail or {}) if row.code in (STEP, VALIDATION) else None
-        events.append(Stamped(row.at, row.code, event if isinstance(event, StepDone | Validation) else None))
+        events.append(EventAt(row.at, row.code, event if isinstance(event, StepDone | Validation) else None))
     steps, validations = read_clock(events)
     excluded: dict[str, int] = {}
     for one in (each.event for each in events):

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from benchmarks import campaigns, slow_helpdesk
-from benchmarks.campaigns import Case, CaseResult, Stamped, StepAt, ValidatedAt
+from benchmarks.campaigns import Case, CaseResult, EventAt, StepAt, ValidatedAt
 from examples.helpdesk.demo import CONFIG
 from proxy.settings.loader import load_settings
 from recorder.views.campaigns.events import BEGUN, STEP, VALIDATION
@@ -53,12 +53,12 @@ def test_hone_takes_the_settings_of_a_case(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_clock_stands_still_during_validations() -> None:
     events = [
-        Stamped(1000.0, BEGUN, None),
-        Stamped(1030.0, VALIDATION, validated(0, 0.25, seconds=20.0)),
-        Stamped(1080.0, STEP, step(1, metrics={"stale_groups": 0.5})),
-        Stamped(1140.0, STEP, step(2)),
-        Stamped(1190.0, VALIDATION, validated(2, 0.5, seconds=40.0)),
-        Stamped(1250.0, STEP, step(3)),
+        EventAt(1000.0, BEGUN, None),
+        EventAt(1030.0, VALIDATION, validated(0, 0.25, seconds=20.0)),
+        EventAt(1080.0, STEP, step(1, metrics={"stale_groups": 0.5})),
+        EventAt(1140.0, STEP, step(2)),
+        EventAt(1190.0, VALIDATION, validated(2, 0.5, seconds=40.0)),
+        EventAt(1250.0, STEP, step(3)),
     ]
     steps, validations = campaigns.read_clock(events)
     assert [(one.step, one.seconds) for one in steps] == [(1, 60.0), (2, 120.0), (3, 190.0)]

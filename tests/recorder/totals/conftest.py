@@ -19,7 +19,7 @@ from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.totals.facts import count_all
 
 
-class Counting:
+class CallCounter:
     """The follower of one project, step by step."""
 
     def __init__(self, store: Store) -> None:
@@ -66,5 +66,5 @@ class Counting:
 
 
 @pytest.fixture
-def counting(store: Store) -> Counting:
-    return Counting(store)
+def counting(store: Store) -> CallCounter:
+    return CallCounter(store)

@@ -39,7 +39,7 @@ from recorder.totals.time_rows import (
 from recorder.totals.trajectory_rows import sum_by_trajectory
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, choice, tool_turn, user
-from tests.recorder.totals.conftest import Counting
+from tests.recorder.totals.conftest import CallCounter
 from tests.recorder.totals.facts import facts
 
 NOW = 1_800_000_000.0
@@ -147,7 +147,7 @@ def test_errors_are_told_apart_by_their_state_and_status(
 
 
 async def test_what_is_recorded_is_counted_once_by_time_and_by_trajectory(
-    store: Store, talk: Talk, counting: Counting
+    store: Store, talk: Talk, counting: CallCounter
 ) -> None:
     at, here = time.time(), Address(trajectory="run", tags={"team": "blue"})
     cost = {"client": "openai", "cost_usd": 0.25}
@@ -180,7 +180,7 @@ async def test_what_is_recorded_is_counted_once_by_time_and_by_trajectory(
 
 
 async def test_the_totals_in_a_store_are_those_of_its_calls(
-    rows: Rows, counting: Counting, monkeypatch: pytest.MonkeyPatch
+    rows: Rows, counting: CallCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "CALLS", 7)
     now = await _now(counting.project.store)
@@ -215,7 +215,7 @@ async def _now(store: Store) -> float:
         return await sql.current_time(conn)
 
 
-async def test_of_two_followers_the_one_that_lost_its_lease_writes_nothing(talk: Talk, counting: Counting) -> None:
+async def test_of_two_followers_the_one_that_lost_its_lease_writes_nothing(talk: Talk, counting: CallCounter) -> None:
     await talk.call([user("hi")], "yes")
     await counting.index()
     old = await counting.lease()
@@ -227,7 +227,7 @@ async def test_of_two_followers_the_one_that_lost_its_lease_writes_nothing(talk:
     assert await counting.values("") == {"": 1}
 
 
-async def count_calls_or_none(counting: Counting, lease: Any) -> int:
+async def count_calls_or_none(counting: CallCounter, lease: Any) -> int:
     try:
         return await count_calls(counting.project, lease)
     except LeaseLost:
@@ -235,7 +235,7 @@ async def count_calls_or_none(counting: Counting, lease: Any) -> int:
 
 
 async def test_what_is_deleted_while_it_is_read_is_not_counted(
-    talk: Talk, counting: Counting, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, counting: CallCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await talk.call([user("a secret")], "yes")
     run = made.attribution.trajectory.id
@@ -258,7 +258,7 @@ async def test_what_is_deleted_while_it_is_read_is_not_counted(
 
 @pytest.mark.parametrize("why", ["asked", RETENTION])
 async def test_a_deletion_takes_calls_out_of_the_totals_and_retention_leaves_them(
-    talk: Talk, counting: Counting, rows: Rows, why: str
+    talk: Talk, counting: CallCounter, rows: Rows, why: str
 ) -> None:
     kept = await talk.call([user("stays")], tool_turn("a"), Address(tags={"team": "blue"}))
     gone = await talk.call([user("goes")], tool_turn("b"), Address(tags={"user": "ann"}))
@@ -276,7 +276,7 @@ async def test_a_deletion_takes_calls_out_of_the_totals_and_retention_leaves_the
 
 
 async def test_a_shared_call_is_counted_with_the_trajectory_that_keeps_it(
-    talk: Talk, counting: Counting, rows: Rows
+    talk: Talk, counting: CallCounter, rows: Rows
 ) -> None:
     here = Address(group="task", group_size=2)
     made = await talk.call([user("go")], [choice({"role": "assistant", "content": text}, index) for index, text in
@@ -293,13 +293,13 @@ async def test_a_shared_call_is_counted_with_the_trajectory_that_keeps_it(
     assert await counting.values("") == {"": 1}
 
 
-async def test_a_call_that_is_gone_waits_no_longer(counting: Counting) -> None:
+async def test_a_call_that_is_gone_waits_no_longer(counting: CallCounter) -> None:
     await counting.queue(["call_gone"])
     assert await counting.count() == 1
     assert await count_waiting(counting.project) == 0
 
 
-async def test_usage_and_costs_that_are_none_count_as_absent(rows: Rows, counting: Counting) -> None:
+async def test_usage_and_costs_that_are_none_count_as_absent(rows: Rows, counting: CallCounter) -> None:
     run = await rows.trajectory(answered=False)
     odd = {"prompt_tokens": "many", "completion_tokens": -3}
     made = [
@@ -312,7 +312,7 @@ async def test_usage_and_costs_that_are_none_count_as_absent(rows: Rows, countin
     assert (row["calls"], row["tokens_in"], row["tokens_out"], row["cost_usd"]) == (2, 0, 0, None)
 
 
-async def test_old_rows_are_deleted_and_tags_with_the_calls(rows: Rows, counting: Counting) -> None:
+async def test_old_rows_are_deleted_and_tags_with_the_calls(rows: Rows, counting: CallCounter) -> None:
     now = await _now(counting.project.store)
     run = await rows.trajectory(answered=False, tags={"user": "ann"})
     made = [await rows.call(run, started_at=now - age) for age in (60.0, 40 * 86400.0)]
@@ -330,7 +330,7 @@ async def test_old_rows_are_deleted_and_tags_with_the_calls(rows: Rows, counting
 
 
 async def test_it_counts_while_it_runs_and_one_process_does(
-    talk: Talk, counting: Counting, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, counting: CallCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "LOOK_S", 0.02)
     settings = RecorderSettings()

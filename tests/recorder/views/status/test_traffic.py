@@ -11,6 +11,7 @@ from recorder.registry.keys import create_key
 from recorder.states import Origin
 from recorder.store import sql
 from recorder.store.database import Project, Store
+from recorder.totals.call_facts import CallFacts
 from recorder.totals.time_rows import KEPT_S, merge_rows, save_rows, sum_calls
 from recorder.views.lists.filters import RANGES_S, TrafficFilter, parse_traffic_filter
 from recorder.views.status.traffic import MOST_POINTS, MOST_SHOWN, Traffic, choose_range, load_traffic
@@ -20,10 +21,10 @@ from tests.recorder.totals.facts import facts
 NOW = 1_800_000_000.0
 
 
-async def counted(store: Store, *called: object) -> None:
+async def counted(store: Store, *called: CallFacts) -> None:
     async with store.write() as conn:
         now = await sql.current_time(conn)
-        await save_rows(conn, PROJECT, merge_rows({}, sum_calls(called, now)))  # type: ignore[arg-type]
+        await save_rows(conn, PROJECT, merge_rows({}, sum_calls(called, now)))
 
 
 async def loaded(store: Store, **said: str) -> Traffic:
