@@ -14,7 +14,7 @@ LEAN := --hypothesis-profile lean
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
 	--ignore tests/conformance --ignore tests/install
-IS_QUICK := "not e2e and not agents and not slow and not browser"
+IS_QUICK := not e2e and not agents and not slow and not browser
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
@@ -77,11 +77,11 @@ suite-browser:
 suite-postgres:
 	$(BIN)/pytest $(PARALLEL) --hypothesis-profile statements --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py --ignore tests/recorder/models tests/recorder
 
-check: lint ## lint, types and the quick tests (about two minutes on two cores)
-	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
+check: lint ## lint, types and the quick tests that are not heavy (two minutes on two cores)
+	$(BIN)/pytest $(QUICK) -m "$(IS_QUICK) and not heavy"
 
 quick: ## the quick tests of what changed since the upstream branch, or the last commit; SINCE=REVISION
-	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
+	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m "$(IS_QUICK)"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
 long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
@@ -99,7 +99,7 @@ long: setup ## what `make test` omits, before a release: the tests marked long; 
 	$(BIN)/python -m examples.inbox.gamed --write
 
 pythons: setup ## the quick tests under every other Python from 3.11 on that runs here, and a table; ONLY="3.12 3.13" some of them
-	@$(BIN)/python -m scripts.pythons $(ONLY) -- $(QUICK) -m $(IS_QUICK)
+	@$(BIN)/python -m scripts.pythons $(ONLY) -- $(QUICK) -m "$(IS_QUICK)"
 
 newest: setup ## the trainer's tests with the newest torch, transformers and PEFT, whose steps this engine serves
 	@$(BIN)/python -m scripts.newest

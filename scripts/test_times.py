@@ -2,20 +2,25 @@
 
     pytest -p scripts.test_times …        (HONE_TEST_TIMES names the file; without it build/test_times.jsonl)
     python -m scripts.test_times FILE     (sums them by file: wall, CPU, waiting, starting)
+    python -m scripts.test_times FILE --write-heavy     (writes the list of heavy tests: tests/heavy_tests.txt)
 
 A line has the seconds of set-up, call and teardown, and the CPU seconds of the test's process and of the programs below
 it, whether they ended meanwhile or run on: of an engine that tests share, each test has what the engine used meanwhile.
 Waiting is wall time less CPU time; starting is the set-up's share of it.
+
+Heavy is a test function whose cases use half a CPU second or more in all, but for a few that every change must pass.
+`make check` omits heavy tests; all other suites run them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +29,10 @@ import pytest
 
 _FILE: Final = "HONE_TEST_TIMES"
 _SHOWN: Final = 40
+HEAVY_TESTS: Final = Path(__file__).parent.parent / "tests" / "heavy_tests.txt"
+_HEAVY_S: Final = 0.5  # CPU seconds of all cases of a function
+# What a change breaks most often: names, and imports between packages.
+_ALWAYS: Final = ("tests/test_names.py::", "tests/test_imports.py::test_packages_import_only_what_the_table_allows")
 _phases: Final = pytest.StashKey[dict[str, float]]()
 
 
@@ -70,11 +79,23 @@ def _write(line: dict[str, object]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def main(path: Path) -> None:
-    """Print the sums of a file of lines: of all tests, then of the slowest test files."""
+def heavy_tests(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the test functions that are heavy by these lines, sorted: node ids without the cases' parameters."""
+    used: dict[str, float] = defaultdict(float)
+    for line in lines:
+        used[without_case(line["test"])] += line["cpu"]
+    return sorted(test for test, seconds in used.items() if seconds >= _HEAVY_S and not test.startswith(_ALWAYS))
+
+
+def without_case(test: str) -> str:
+    """Return a node id without the parameters of its case."""
+    return test.partition("[")[0]
+
+
+def _print_sums(lines: Iterable[Mapping[str, Any]]) -> None:
+    """Print the sums of all tests, then of the slowest test files."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for text in path.read_text().splitlines():
-        line = json.loads(text)
+    for line in lines:
         for key in ("all", line["test"].partition("::")[0]):
             total = sums[key]
             total["tests"] += 1
@@ -90,5 +111,18 @@ def main(path: Path) -> None:
         sys.stdout.write(f"{figures} {key}\n")
 
 
+def main() -> None:
+    """Print the sums of a file of lines, or write the list of heavy tests."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--write-heavy", action="store_true", help=f"write {HEAVY_TESTS.name}")
+    asked = parser.parse_args()
+    lines = [json.loads(text) for text in asked.file.read_text().splitlines()]
+    if asked.write_heavy:
+        HEAVY_TESTS.write_text("".join(f"{test}\n" for test in heavy_tests(lines)))
+    else:
+        _print_sums(lines)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

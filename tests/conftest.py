@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from recorder.llm import rate_limiter
+from scripts.test_times import HEAVY_TESTS, without_case
 from tests.certificates import share_certificates
 from tests.postgres import Postgres
 from tests.stores import PostgresStores, SqliteStores, Stores
@@ -58,6 +59,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _mark_heavy(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         _slow_files_first(items)
     if config.getoption("--store") == "sqlite":
@@ -68,6 +70,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         its_own = item.get_closest_marker("sqlite_only")
         if its_own is not None:
             item.add_marker(pytest.mark.skip(reason=f"SQLite's own: {its_own.args[0]}"))
+
+
+def _mark_heavy(items: list[pytest.Item]) -> None:
+    """Mark the tests of `tests/heavy_tests.txt`, which `make check` omits."""
+    heavy = set(HEAVY_TESTS.read_text().split())
+    for item in items:
+        if without_case(item.nodeid) in heavy:
+            item.add_marker(pytest.mark.heavy)
 
 
 def _only_with_a_store(config: pytest.Config, items: list[pytest.Item]) -> None:
