@@ -18,7 +18,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr long-run smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: faults help setup demo live inbox twenty48 mcp-rl rlvr long-run smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ bench: setup ## measure what README and docs/ claim about speed, the canary and 
 
 families: setup ## measure what Hone does with each family of models, and write the table in docs/models.md; ONLY="Qwen3", TRAINER=1 without engines
 	$(BIN)/python -m benchmarks.families $(if $(ONLY),--only "$(ONLY)") $(if $(TRAINER),--trainer)
+
+faults: setup ## kill, stop and cut everything under load, on both stores, and write docs/faults.md; goes on where it stopped
+	$(BIN)/python -m benchmarks.faults --save
 
 soak: setup ## run everything for MINUTES (60) while each program is killed at random; then `hone db check` on the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
