@@ -84,7 +84,7 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies, judges and learners on one store, killed for ten minutes; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest $(PARALLEL) -m "(long or hypothesis) and not e2e and not agents" --ignore tests/browser --ignore tests/install
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "(long or hypothesis) and not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
@@ -92,6 +92,7 @@ long: setup ## what `make test` omits, before a release: the tests marked long; 
 	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
+	$(BIN)/python -m benchmarks.several
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
 	$(BIN)/pytest --store postgres -m e2e tests/e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install

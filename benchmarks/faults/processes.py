@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,16 @@ def _run(log: Path, target: Callable[..., None], *args: Any) -> None:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the program that started this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     target(*args)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, however it ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _hone(argv: list[str], environment: dict[str, str]) -> None:

@@ -71,7 +71,7 @@ async def running(folder: Path, kind: StoreKind) -> AsyncIterator[Ring]:
         if server is not None:
             stack.callback(server.stop)
             server.create(DATABASE)
-        model = function("engine", engine.run, (port,), folder / "engine.log", lambda: _listens(port))
+        model = function("engine", engine.run, (port,), folder / "engine.log", lambda: listens(port))
         stack.push_async_callback(model.stop)
         await model.start()
         config = folder / "hone.toml"
@@ -112,7 +112,8 @@ async def _until_served(at: str) -> None:
         await until(served, within_s=_SERVED_S)
 
 
-async def _listens(port: int) -> bool:
+async def listens(port: int) -> bool:
+    """Return whether something listens on a port of this machine."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_CONNECT_S):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
