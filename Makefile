@@ -18,7 +18,7 @@ IS_QUICK := not e2e and not agents and not slow and not browser
 # One worker per core, each with its own browser and store.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr long-run smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
+.PHONY: faults help setup demo live inbox twenty48 mcp-rl rlvr long-run smollm test check quick long lint style types map docs pages pictures pythons newest wheel gpu browser e2e agents agents-table suite-services suite-unit suite-e2e suite-agents suite-browser suite-postgres bench families soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,7 +84,7 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m "$(IS_QUICK)"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what `make test` omits, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies, judges and learners on one store, killed for ten minutes; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest $(PARALLEL) -m "(long or hypothesis) and not e2e and not agents" --ignore tests/browser --ignore tests/install
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "(long or hypothesis) and not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
@@ -92,6 +92,7 @@ long: setup ## what `make test` omits, before a release: the tests marked long; 
 	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
+	$(BIN)/python -m benchmarks.several
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
 	$(BIN)/pytest --store postgres -m e2e tests/e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
@@ -149,6 +150,9 @@ bench: setup ## measure what README and docs/ claim about speed, the canary and 
 
 families: setup ## measure what Hone does with each family of models, and write the table in docs/models.md; ONLY="Qwen3", TRAINER=1 without engines
 	$(BIN)/python -m benchmarks.families $(if $(ONLY),--only "$(ONLY)") $(if $(TRAINER),--trainer)
+
+faults: setup ## kill, stop and cut everything under load, on both stores, and write docs/faults.md; goes on where it stopped
+	$(BIN)/python -m benchmarks.faults --save
 
 soak: setup ## run everything for MINUTES (60) while each program is killed at random; then `hone db check` on the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)

@@ -55,7 +55,9 @@ def make_adapter(
     draft = adapters / f"draft-{name}"
     draft.mkdir(parents=True)
     save_file(dict(weights(rank) if tensors is None else tensors), draft / "adapter_model.safetensors")
-    (draft / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 8}))
+    (draft / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 8, "target_modules": ["q_proj"]})
+    )
     (draft / "probe.json").write_text(json.dumps(probe() if asked is None else asked))
     return seal(draft, name)
 
