@@ -26,9 +26,8 @@ from recorder.views.status.tools import ToolUsage, load_tool_usage
 
 T = TypeVar("T")
 
-# A page may take 150 ms; with 100,000 trajectories the whole status takes most of a second. A view that took twice
-# as long the last time is not waited for: the wait would be in vain.
-PATIENCE_S: Final = 0.1
+PATIENCE_S: Final = 0.1  # a page may take 150 ms; with 100,000 trajectories the whole status takes most of a second
+IN_VAIN_S: Final = 0.2  # a view that took longer the last two times is not waited for
 SLOW_S: Final = 0.5  # a slower view is not loaded again at once
 RESTS: Final = 10.0  # but after a pause of this many times its duration: at most a tenth of a core
 STALE_S: Final = 30.0  # an older view is never returned
@@ -39,6 +38,7 @@ class _CachedView(Generic[T]):
     view: T
     at: float  # by the loop's clock
     took_s: float
+    quicker_s: float  # of the last two loads; 0 after the first, which is slow for other reasons (imports, cold files)
 
 
 class StaleWhileRevalidate(Generic[T]):
@@ -56,7 +56,7 @@ class StaleWhileRevalidate(Generic[T]):
         if last is not None and last.took_s > SLOW_S and loop.time() - last.at < RESTS * last.took_s:
             return last.view
         asking = self._asked()
-        if last is not None and last.took_s > 2 * PATIENCE_S:
+        if last is not None and last.quicker_s > IN_VAIN_S:
             return last.view
         if last is not None:
             done, _ = await asyncio.wait({asking}, timeout=PATIENCE_S)
@@ -74,7 +74,9 @@ class StaleWhileRevalidate(Generic[T]):
         loop = asyncio.get_running_loop()
         began = loop.time()
         view = await self._ask()
-        self._last = _CachedView(view, loop.time(), loop.time() - began)
+        took_s = loop.time() - began
+        quicker_s = min(took_s, self._last.took_s) if self._last is not None else 0.0
+        self._last = _CachedView(view, loop.time(), took_s, quicker_s)
         return self._last
 
 

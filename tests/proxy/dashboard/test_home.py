@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import PROJECT, serving
+from tests.proxy.running import ALIAS, PROJECT, serving
 from tests.recorder.learning import Learned
 from tests.recorder.rows import Rows
 
@@ -40,12 +41,13 @@ async def test_it_shows_what_is_in_service_what_is_wrong_and_the_newest_runs(sto
 
 
 async def test_it_answers_three_questions_with_the_figures_of_the_api(store: Store) -> None:
-    learned = Learned(store, (await Rows(store).alias()).id)
+    alias = await ensure_alias(Project(store, PROJECT), ALIAS, "base-model", "fingerprint")
+    learned = Learned(store, alias.id)
     campaign = await learned.campaign()
-    await learned.group(10, implicit_key="task", reason=None)
+    await learned.group(10, implicit_key="task")
     await learned.set_rewards(10, 0.1, 0.1)
     first = await learned.accepted(1)
-    await learned.group(11, implicit_key="task", reason=None)
+    await learned.group(11, implicit_key="task")
     await learned.set_rewards(11, 0.9, 0.9)
     await learned.validated(campaign, 0, "helpdesk@0", 0.34, 50)
     await learned.validated(campaign, 1, first.name, 0.96, 50)
