@@ -268,6 +268,8 @@ def _serving(status: Status) -> Answer:
 
 
 def _down(engine: EngineStatus) -> str:
+    if engine.state == "unknown":
+        return f"{engine.url} has not reported for {format_duration(engine.last_seen_s)}"
     detail = f" ({engine.detail[:_MOST_DETAIL]})" if engine.detail else ""
     return f"{engine.url} is {engine.state}{detail}"
 

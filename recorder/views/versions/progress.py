@@ -50,8 +50,8 @@ class VersionProgress:
 
     @property
     def has_measure(self) -> bool:
-        """Whether anything was measured."""
-        return any(one is not None for one in (self.held_out, self.reward, self.gate))
+        """Whether anything was measured that compares it with other versions."""
+        return bool(self.held_out or self.gate or (self.reward is not None and not self.reward.relative))
 
 
 @dataclass(frozen=True, slots=True)
