@@ -304,7 +304,7 @@ def _needs(status: Status) -> Iterator[Answer]:
         yield Answer("first alias", Outlook.OPEN, text, "/hone/versions")
     elif any(stage.code == StageCode.NOTHING_RECORDED for stage in status.stages):
         text = f"Nothing is recorded yet: point an agent at this proxy, with the model {status.aliases[0].name}."
-        yield Answer("first call", Outlook.OPEN, text, "/hone/#live")
+        yield Answer("first call", Outlook.OPEN, text, "/hone/#live-none")
 
 
 def _page_of(version: str) -> str:
