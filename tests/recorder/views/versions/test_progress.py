@@ -69,6 +69,6 @@ async def test_the_pair_is_the_task_that_changed_most_from_the_parent_to_the_liv
     pair = (await of_alias(learned)).pair
     assert pair is not None
     assert (pair.before, pair.after, pair.key) == ("helpdesk@0", "helpdesk@1", "much")
-    assert (pair.reward_before, pair.reward_after) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert [pair.reward_before, pair.reward_after] == pytest.approx([0.1, 0.9])
     await alias_moves.rollback(learned.store, learned.alias_id, who="anna", reason="worse")
     assert (await of_alias(learned)).pair is None  # the base has no parent
