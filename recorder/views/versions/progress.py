@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import list_moves
@@ -23,8 +23,10 @@ from recorder.views.versions.ancestry import (
     measure_gate_success,
     measure_gate_wins,
 )
-from recorder.views.versions.before_after import SharedTask, list_shared_tasks
 from recorder.views.versions.rewards import VersionReward
+
+if TYPE_CHECKING:
+    from recorder.views.versions.before_after import SharedTask
 
 SHOWN: Final = 12  # versions of an alias, the newest
 PAIRS: Final = 4  # aliases that get a task before and after
@@ -129,6 +131,9 @@ async def _pair(store: Store, alias: AliasView, by_id: Mapping[str, VersionView]
     parent = by_id.get(live.parent_id or "") if live is not None else None
     if live is None or parent is None:
         return None
+    # only where a version was trained: its imports cost `hone status` some milliseconds
+    from recorder.views.versions.before_after import list_shared_tasks
+
     judged = [one for one in await list_shared_tasks(store, parent, live) if _is_judged(one)]
     chosen = next((one for one in judged if not one.relative), next(iter(judged), None))
     if chosen is None:
