@@ -19,14 +19,15 @@ from proxy.api.route_parts import Injected, json_response, response_spec
 from recorder.registry import keys
 from recorder.registry.keys import KeyView
 from recorder.store.database import Project
+from recorder.views.status.answers import AnsweredStatus, load_answered_status
 from recorder.views.status.judging import JudgingView, load_judging
-from recorder.views.status.project import Status, load_status
 from recorder.views.status.stages import LoopSettings
 from recorder.views.status.tools import ToolUsage, load_tool_usage
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 0.1  # a page may take 150 ms; with 100,000 trajectories the whole status takes most of a second
+IN_VAIN_S: Final = 0.2  # a view that took longer the last two times is not waited for
 SLOW_S: Final = 0.5  # a slower view is not loaded again at once
 RESTS: Final = 10.0  # but after a pause of this many times its duration: at most a tenth of a core
 STALE_S: Final = 30.0  # an older view is never returned
@@ -37,6 +38,7 @@ class _CachedView(Generic[T]):
     view: T
     at: float  # by the loop's clock
     took_s: float
+    quicker_s: float  # of the last two loads; 0 after the first, which is slow for other reasons (imports, cold files)
 
 
 class StaleWhileRevalidate(Generic[T]):
@@ -54,6 +56,8 @@ class StaleWhileRevalidate(Generic[T]):
         if last is not None and last.took_s > SLOW_S and loop.time() - last.at < RESTS * last.took_s:
             return last.view
         asking = self._asked()
+        if last is not None and last.quicker_s > IN_VAIN_S:
+            return last.view
         if last is not None:
             done, _ = await asyncio.wait({asking}, timeout=PATIENCE_S)
             if not done:
@@ -70,7 +74,9 @@ class StaleWhileRevalidate(Generic[T]):
         loop = asyncio.get_running_loop()
         began = loop.time()
         view = await self._ask()
-        self._last = _CachedView(view, loop.time(), loop.time() - began)
+        took_s = loop.time() - began
+        quicker_s = min(took_s, self._last.took_s) if self._last is not None else 0.0
+        self._last = _CachedView(view, loop.time(), took_s, quicker_s)
         return self._last
 
 
@@ -111,12 +117,12 @@ class StatusService:
         self.loop = loop
         self.settings = tuple(settings)
         self._servers = dict(servers or {})
-        self._status = StaleWhileRevalidate(lambda: load_status(project, loop))
+        self._status = StaleWhileRevalidate(lambda: load_answered_status(project, loop))
         self._judging = StaleWhileRevalidate(lambda: load_judging(project))
         self._tooling = StaleWhileRevalidate(lambda: load_tool_usage(project))
 
-    async def status(self) -> Status:
-        """Load the project's status. Raises StoreError."""
+    async def status(self) -> AnsweredStatus:
+        """Load the project's status, with its answers. Raises StoreError."""
         return await self._status.now()
 
     async def judging(self) -> JudgingView:
@@ -131,9 +137,12 @@ class StatusService:
 ForStatusService = NamedDependency[StatusService]
 
 
-@get("/hone/v1/status", responses=response_spec(200, Status))
+@get("/hone/v1/status", responses=response_spec(200, AnsweredStatus))
 async def show_status(status_service: ForStatusService) -> Response[bytes]:
-    """Return engines and their health, aliases and their versions, the progress of learning, and alarms."""
+    """Return engines and their health, aliases and their versions, the progress of learning, and alarms.
+
+    `answers`: is it learning, is it healthy, and what needs a person, each as lines.
+    """
     return json_response(await status_service.status())
 
 

@@ -17,7 +17,7 @@ from proxy.supervision.run_file import find_stale_run, read_run_file
 from recorder.base.terminal import console, redrawn, show, write_json_line
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
-from recorder.views.status.project import load_status
+from recorder.views.status.answers import load_answered_status
 from recorder.views.status.stages import LoopSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ KILLED: Final = "`hone up` was killed: run.json exists, but its process does not
 
 async def status_json(project: Project, data: Path, settings: LoopSettings) -> Json:
     """Return the whole output of `hone status --json`."""
-    view = asdict(await load_status(project, settings))
+    view = asdict(await load_answered_status(project, settings))
     killed = find_stale_run(data)
     here = {"data": str(data), "run": read_run_file(data), "killed": killed}
     return here | view | {"alarms": [*([KILLED] if killed else []), *view["alarms"]]}

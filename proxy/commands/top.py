@@ -54,14 +54,9 @@ def top(context: Context) -> None:
 async def _read(project: Project, data: Path, loop: LoopSettings) -> dict[str, Any]:
     from proxy.commands.status_view import KILLED
     from proxy.supervision.run_file import find_stale_run
-    from recorder.queue.groups.disputes import waiting_for_person
-    from recorder.views.status.answers import answer_questions
-    from recorder.views.status.project import load_status
+    from recorder.views.status.answers import load_answered_status
 
-    status = await load_status(project, loop)
-    async with project.store.read() as conn:
-        waiting = await waiting_for_person(conn, project.id)
-    answers = asdict(answer_questions(status, waiting))
+    answers = asdict((await load_answered_status(project, loop)).answers)
     if find_stale_run(data):
         killed = {"about": "hone up", "outlook": "bad", "text": KILLED, "link": "/hone/"}
         answers["needs"] = [killed, *answers["needs"]]

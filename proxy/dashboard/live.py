@@ -14,10 +14,11 @@ import logging
 import re
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from proxy.admission.pages import HEADERS
 from proxy.admission.replies import send_error
+from proxy.dashboard.progress_curve import draw_progress
 from proxy.dashboard.renderer import PageContext, template_environment
 from proxy.errors import ClientDisconnected, Unavailable, WrongMethod
 from proxy.http import shutdown
@@ -27,11 +28,13 @@ from proxy.http.sse import KeepAliveStream
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.store.changes import ChangeSignal, Topic
-from recorder.views.lists.filters import USUAL_ORIGINS, TrajectoryFilter
+from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
+from recorder.views.status.answers import AnsweredStatus
 
 ROWS: Final = 20
-OF_AGENTS: Final = TrajectoryFilter(origins=USUAL_ORIGINS)
+OF_AGENTS: Final = TrajectoryFilter(agents=True)
+CURVES: Final = 4  # aliases with a curve; every alias has its sentences and its table
 MAX_LISTENERS: Final = 32  # of one process
 MIN_INTERVAL_S: Final = 0.25  # between two events
 EVERY_S: Final = 1.0  # between two queries: written calls send no signal (`recorder.store.statement`)
@@ -146,12 +149,18 @@ class LiveStream:
             self._publish("", "live_rows.html", lines=lines)
         if time.monotonic() - published.figures_at >= FIGURES_S:
             published.figures_at = time.monotonic()
-            self._publish(FIGURES, "live_figures.html", overview=await self._context.status_service.status())
+            status = await self._context.status_service.status()
+            self._publish(FIGURES, "live_figures.html", **figures_of_home(status))
 
     def _publish(self, name: str, template: str, **values: object) -> None:
         self._events[name] = encode_event(template_environment().get_template(template).render(**values), name)
         for listener in self._listeners:
             listener.news.set()
+
+
+def figures_of_home(status: AnsweredStatus) -> dict[str, Any]:
+    """The values that the templates of Home's figures take."""
+    return {"overview": status, "curves": {one.alias: draw_progress(one) for one in status.progress[:CURVES]}}
 
 
 async def newest_trajectories(context: PageContext) -> list[TrajectoryLine]:

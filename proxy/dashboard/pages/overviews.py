@@ -22,13 +22,9 @@ from recorder.views.versions.steps import list_steps
 
 @get("/", include_in_schema=False)
 async def home_page(context: ForPages, request: AnyRequest) -> Response[str]:
-    """The status of everything, and the newest trajectories."""
-    return render_page(
-        request,
-        "home.html",
-        overview=await context.status_service.status(),
-        lines=await live.newest_trajectories(context),
-    )
+    """The three answers, the newest trajectories of agents, and the status of everything."""
+    figures = live.figures_of_home(await context.status_service.status())
+    return render_page(request, "home.html", **figures, lines=await live.newest_trajectories(context))
 
 
 @get("/judge", include_in_schema=False)

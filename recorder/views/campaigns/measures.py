@@ -28,8 +28,9 @@ _KINDS: Final[dict[CampaignMeasure, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A version's measure. `kind`: the share of successes, the share of won comparisons with version 0, or the mean
-    reward; `of`: the number of attempts or comparisons; `errored`: further attempts that did not complete.
+    """A version's measure. `kind`: the share of successes, the share of won comparisons with version 0 (of a gate: with
+    the live version), or the mean reward; `of`: the number of attempts or comparisons; `errored`: further attempts that
+    did not complete.
     """
 
     kind: Kind

@@ -50,6 +50,7 @@ class TrajectoryFilter:
     duration_from: float | None = None  # seconds from its first call to the end of its last one
     duration_to: float | None = None
     active_since: float | None = None  # its last call ended at this time or later
+    agents: bool = False  # only of agents: none that Hone makes to answer again, to compare or to measure versions
 
 
 @dataclass(frozen=True, slots=True)

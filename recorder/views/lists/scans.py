@@ -33,7 +33,7 @@ from recorder.ids import first_id_at
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
 from recorder.search.matches import find_trajectories
-from recorder.states import Origin
+from recorder.states import Origin, Purpose
 from recorder.store import ledger as ledger_rows
 from recorder.store import sql
 from recorder.store.database import Project, Store
@@ -263,6 +263,8 @@ def _checks_of_runs(project_id: str, wanted: TrajectoryFilter) -> list[ColumnEle
         found.append(t.purpose == wanted.purpose)
     if wanted.origins and len(wanted.origins) < len(Origin):
         found.append(sql.without_index(t.origin).in_(wanted.origins))
+    if wanted.agents:
+        found.append(_of_agents())
     if wanted.source is not None:
         found.append(exists().where(calls.c.trajectory_id == t.id, calls.c.attribution_source == wanted.source))
     for name, value in wanted.tags:
@@ -321,6 +323,12 @@ def _has_member(condition: ColumnElement[bool]) -> ColumnElement[bool]:
 def _begun(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
     since = [] if wanted.since is None else [t.started_at >= wanted.since]
     return since + ([] if wanted.until is None else [t.started_at < wanted.until])
+
+
+def _of_agents() -> ColumnElement[bool]:
+    """Whether an agent made a trajectory: shadow answers, pairs of a gate and a campaign's measurements are Hone's."""
+    origin = sql.without_index(t.origin)
+    return and_(origin != Origin.SHADOW, or_(origin != Origin.CAMPAIGN, t.purpose == Purpose.TRAIN))
 
 
 def _between(value: ColumnElement[float], low: float | None, high: float | None) -> ColumnElement[bool]:

@@ -50,6 +50,7 @@ from recorder.views.status.figures import (
 from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_pauses, read_stages
 from recorder.views.status.stages import LoopSettings, StageCode, StageStatus
+from recorder.views.versions.progress import AliasProgress, load_progress
 from recorder.views.versions.rewards import VersionReward
 from recorder.views.versions.steps import count_done_steps
 
@@ -202,6 +203,7 @@ class Status:
     pauses: PauseBudget | None = None  # of engines, for training; None: they are not paused
     hung_trainer: str | None = None  # its lease on the GPU expired, and it is not known to have ended
     alarms: tuple[str, ...] = ()
+    progress: Sequence[AliasProgress] = ()  # of each alias: its newest versions with their measures
 
 
 async def load_status(project: Project, settings: LoopSettings) -> Status:
@@ -228,6 +230,7 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
         attribution_missing=[UnattributedClient(**_fields(one)) for one in await find_unattributed_clients(project)],
         pauses=await read_pauses(project, settings, found.at),
         hung_trainer=await _hung_trainer(project),
+        progress=await load_progress(project, alias_views, list(versions.values()), found.rewards),
     )
     return replace(status, alarms=tuple(list_alarms(status)))
 

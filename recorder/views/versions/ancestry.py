@@ -21,10 +21,11 @@ from recorder.registry.moves import VersionMove
 from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.stats import means
+from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import campaigns, ledger, step_groups, step_trajectories, steps
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
-from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
+from recorder.views.campaigns.measures import Kind, Measure, compute_measure, infer_measure
 from recorder.views.versions.rewards import VersionReward, load_rewards
 
 _GATES: Final = ("gated", "rejected")  # the moves of a gate
@@ -88,7 +89,7 @@ async def _ancestry_versions(
     async with store.read() as conn:
         trained = await _training_sources(conn, ids)
         rewards, live_line = await load_rewards(conn, ids), await _live_ancestry(conn, alias)
-        validated = await _validation_measures(conn, alias)
+        validated = await load_validation_measures(conn, alias.id)
     return [
         AncestryVersion(
             **{name: getattr(v, name) for name in VersionView.__slots__},
@@ -96,11 +97,11 @@ async def _ancestry_versions(
             in_line=v.id in live_line,
             role=_role(alias, v),
             share=_share(alias, v),
-            measure=validated.get(v.name) or _gate_measure(decided, v),
+            measure=validated.get(v.name) or measure_gate_success(find_gate_decision(decided, v.id)),
             reward=rewards.get(v.id),
             trained=trained.get(v.id),
             decided=next((move for move in decided if move.version_id == v.id), None),
-            checked=_checked(decided, v),
+            checked=find_gate_decision(decided, v.id),
         )
         for v in shown
     ]
@@ -130,31 +131,44 @@ async def _live_ancestry(conn: AsyncConnection, alias: AliasView) -> set[str]:
 # --- the measure of a version
 
 
-def _checked(decided: Sequence[VersionMove], version: VersionView) -> VersionMove | None:
-    return next((m for m in decided if m.version_id == version.id and m.move in _GATES and m.figures), None)
+def find_gate_decision(decided: Sequence[VersionMove], version_id: str) -> VersionMove | None:
+    """Return the decision of a version's gate, with its figures. `decided`: newest first."""
+    return next((m for m in decided if m.version_id == version_id and m.move in _GATES and m.figures), None)
 
 
-def _gate_measure(decided: Sequence[VersionMove], version: VersionView) -> Measure | None:
-    """Return the success rate at the held-out scenarios of its gate, if it had any."""
-    checked = _checked(decided, version)
-    success = checked.figures.get("success") if checked is not None else None
-    if checked is None or success is None:
+def measure_gate_success(checked: VersionMove | None) -> Measure | None:
+    """Return the success rate at the held-out scenarios of a gate, if it had any."""
+    return _measure_pairs(checked, "success", "success")
+
+
+def measure_gate_wins(checked: VersionMove | None) -> Measure | None:
+    """Return the share of a gate's pairs that the version won against the live version, if it compared any."""
+    return _measure_pairs(checked, "win_rate", "win rate")
+
+
+def _measure_pairs(checked: VersionMove | None, figure: str, kind: Kind) -> Measure | None:
+    share = checked.figures.get(figure) if checked is not None else None
+    if checked is None or share is None:
         return None
     pairs = int(checked.figures.get("pairs", 0))
-    return Measure("success", success, pairs, means.share_interval(success, pairs), "gate")
+    return Measure(kind, share, pairs, means.share_interval(share, pairs), "gate")
 
 
-async def _validation_measures(conn: AsyncConnection, alias: AliasView) -> dict[str, Measure]:
-    """Return the newest validation of each version, by name."""
-    own = select(campaigns.c.id).where(campaigns.c.alias_id == alias.id)
+async def load_validation_measures(
+    conn: AsyncConnection, alias_id: str, newest: int | None = None
+) -> dict[str, Measure]:
+    """Return the newest validation of each version, by name. `newest`: of the newest so many validations only."""
+    own = select(campaigns.c.id).where(campaigns.c.alias_id == alias_id)
     query = select(ledger.c.detail).where(
         ledger.c.object_kind == "campaign", ledger.c.object_id.in_(own), ledger.c.code == VALIDATION
     )
-    rows = (await conn.execute(query.order_by(ledger.c.id))).scalars()
-    newest = {
-        one.version: one for event in rows if isinstance(one := decode_event(VALIDATION, event or {}), Validation)
+    rows = (await conn.execute(query.order_by(sql.without_index(ledger.c.id).desc()).limit(newest))).scalars().all()
+    by_version = {
+        one.version: one
+        for event in reversed(rows)
+        if isinstance(one := decode_event(VALIDATION, event or {}), Validation)
     }
-    found = {name: compute_measure(one, infer_measure([one])) for name, one in newest.items()}
+    found = {name: compute_measure(one, infer_measure([one])) for name, one in by_version.items()}
     return {name: measure for name, measure in found.items() if measure is not None}
 
 

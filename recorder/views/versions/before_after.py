@@ -26,6 +26,7 @@ from recorder.queue.campaigns import CampaignView, list_group_ids
 from recorder.queue.judging.scores import REWARD, is_ranked, score_rewards
 from recorder.registry.versions import VersionView
 from recorder.states import TrajectoryState, VersionState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import calls, groups, scenarios, score_parts, scores, trajectories
 from recorder.views.lists.titles import group_tasks
@@ -111,7 +112,7 @@ def _numbered(version: VersionView) -> Select[Any]:
     g = groups.c
     retired = version.state is VersionState.RETIRED
     until = first_id_at("grp", version.state_at + _SERVED_AFTER_S) if retired else "grp_~"  # ids begin with the time
-    in_use = (g.project_id == version.project_id, g.id < until)
+    in_use = (sql.without_index(g.project_id) == version.project_id, g.id < until)  # by id: the newest, without a sort
     newest = select(groups).where(*in_use).order_by(g.id.desc()).limit(NEWEST_ROWS).subquery().c
     key = func.coalesce(scenarios.c.external_id, newest.implicit_key)
     place = func.row_number().over(partition_by=key, order_by=newest.id.desc())

@@ -57,6 +57,19 @@ async def test_what_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     assert view.asked == 1
 
 
+async def test_what_was_slow_twice_is_not_waited_for_and_is_loaded_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = View()
+    one = StaleWhileRevalidate(view.ask)
+    monkeypatch.setattr(status, "PATIENCE_S", None)  # as long as it takes
+    assert [await one.now() for _ in range(2)] == [1, 2]
+    monkeypatch.setattr(status, "IN_VAIN_S", -1.0)
+    view.free.clear()
+    assert [await one.now() for _ in range(2)] == [2, 2]
+    monkeypatch.undo()
+    view.free.set()
+    assert await one.now() == 3
+
+
 async def test_what_is_too_old_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     view = View()
     one = StaleWhileRevalidate(view.ask)
