@@ -77,6 +77,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "search": {"messages", "queue", "store"},
         "totals": {"messages", "queue", "store"},
         "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
+        "report": {"base", "processes", "queue", "registry", "stats", "store", "views"},
         "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
         "commands": {
             "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
@@ -111,13 +112,12 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         },
         "scenario_generation": {"tasks"},
         "campaign": {"agents", "measures", "step", "tasks"},
-        "report": {"campaign"},
         "trackers": set(),
         "runtime": {
-            "agents", "batch", "campaign", "demonstrations", "measures", "ranks", "report", "step", "tasks", "trackers",
+            "agents", "batch", "campaign", "demonstrations", "measures", "ranks", "step", "tasks", "trackers",
         },
         "evaluation": {"agents", "campaign", "measures", "runtime", "tasks"},
-        "commands": {"campaign", "evaluation", "memory", "report", "runtime", "scenario_generation", "tasks"},
+        "commands": {"campaign", "evaluation", "memory", "runtime", "scenario_generation", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -42,6 +42,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/versions", Scope.READ),
     ("/hone/v1/steps", Scope.READ),
     ("/hone/v1/training", Scope.READ),
+    ("/hone/v1/campaigns", Scope.READ),
     ("/hone/v1/status", Scope.READ),
     ("/hone/v1/judge/chat/completions", Scope.EVAL),
     ("/hone/v1/judge", Scope.READ),

@@ -40,6 +40,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_moves,
     versions.show_version,
     versions.show_steps,
+    versions.show_report,
     versions.show_training,
     traffic.show_traffic,
     status.show_status,

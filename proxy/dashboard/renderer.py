@@ -26,6 +26,7 @@ from proxy.dashboard import formatters, forms
 from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.errors import UnknownObject
 from recorder.registry.keys import Scope
+from recorder.report import page as report_page
 from recorder.store.database import Project
 
 HERE: Final = Path(__file__).parent
@@ -101,7 +102,7 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """Name → content, its type, its tag."""
     files = {}
-    for path in sorted((HERE / "static").iterdir()):
+    for path in (*sorted((HERE / "static").iterdir()), report_page.HERE / report_page.RESULTS_SHEET):
         if path.suffix in _TYPES:
             content = path.read_bytes()
             files[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')

@@ -21,7 +21,7 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import group, lists, overviews, review, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import campaign, group, lists, overviews, review, settings, traffic, trajectory, versions
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -51,6 +51,9 @@ HANDLERS = [
     versions.alias_action_page,
     versions.apply_alias_action,
     overviews.training_page,
+    campaign.campaign_page,
+    campaign.campaign_file,
+    campaign.campaign_chart,
     chart_images.chart_image,
     overviews.judge_page,
     overviews.tools_page,

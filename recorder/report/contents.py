@@ -23,18 +23,9 @@ from recorder.queue.training.steps import list_steps
 from recorder.registry import tool_permissions, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState, StepState
-from recorder.store import sql
-from recorder.store.database import Project, Store
-from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
-from recorder.views.campaigns.history import CampaignHistory, read_history
-from recorder.views.campaigns.lengths import read_lengths
-from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
-from recorder.views.campaigns.tokens import load_campaign_tokens
-from trainer.campaign.service import rank_versions
-from trainer.report import conversations
-from trainer.report.draws import load_draws
-from trainer.report.shapes import (
+from recorder.report import conversations
+from recorder.report.draws import load_draws
+from recorder.report.shapes import (
     CampaignReport,
     CampaignStatus,
     ExcludedTrajectories,
@@ -43,6 +34,14 @@ from trainer.report.shapes import (
     ScenarioPair,
     WithheldTools,
 )
+from recorder.states import CampaignState, StepState
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
+from recorder.views.campaigns.history import CampaignHistory, read_history
+from recorder.views.campaigns.lengths import read_lengths
+from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured, rank_versions
+from recorder.views.campaigns.tokens import load_campaign_tokens
 
 # Prefixes of a step's metrics (`trainer.campaign.measurement`), and the figures of its attempts and of the trainer.
 _HEALTH: Final = "health."
@@ -175,8 +174,8 @@ async def find_campaign(project: Project, name: str | None) -> CampaignView:
     return found
 
 
-async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
-    """The whole report of a campaign."""
+async def gather_report(store: Store, campaign: CampaignView, *, with_conversations: bool = True) -> CampaignReport:
+    """The whole report of a campaign; without conversations, which take most of its time, its figures alone."""
     history, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.list_running(store, alias.id))
@@ -186,7 +185,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
     best = validation_point(chosen, kind) if chosen is not None else None
     ended = history.ended[-1] if history.ended and campaign.ended_at is not None else None
     first = _first(history)
-    pairs, notes = await _pairs(store, campaign, first, best)
+    pairs, notes = await _pairs(store, campaign, first, best) if with_conversations else ([], [])
     async with store.read() as conn:
         made_at = await sql.current_time(conn)
     live = await versions.get_version(store, alias.live_version_id) if alias.live_version_id is not None else None
@@ -215,7 +214,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         served=ended.version if ended is not None else None,
         live=live.name if live is not None else None,
         goals=goal_results(settings.get("goals") or (), best),
-        alarms=await conversations.alarm_evidence(store, history.alarms),
+        alarms=await conversations.alarm_evidence(store, history.alarms, with_conversations=with_conversations),
         changes=history.changes,
         judged=await campaign_judging_cost(store, campaign),
         attempts=sum(step.attempts for step in history.steps),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from recorder.queue.campaigns import CampaignView
 from recorder.registry.versions import VersionView
+from recorder.report.shapes import AlarmEvidence, ReportConversation, ReportMessage, ScenarioPair
 from recorder.store.database import Store
 from recorder.views.campaigns.events import Alarm
 from recorder.views.lists.titles import load_tasks
@@ -24,7 +25,6 @@ from recorder.views.trajectory_detail.conversation import (
 )
 from recorder.views.trajectory_detail.outcome import version_names
 from recorder.views.versions.before_after import TrajectoryAttempt, most_improved_scenarios, version_attempts
-from trainer.report.shapes import AlarmEvidence, ReportConversation, ReportMessage, ScenarioPair
 
 PAIRS: Final = 3
 CHARS: Final = 1500  # of one message
@@ -58,9 +58,11 @@ async def improved_pairs(
     ]
 
 
-async def alarm_evidence(store: Store, alarms: Collection[Alarm]) -> list[AlarmEvidence]:
-    """Alarms; the newest one that paused the campaign has the conversations of its evidence."""
-    pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
+async def alarm_evidence(
+    store: Store, alarms: Collection[Alarm], *, with_conversations: bool = True
+) -> list[AlarmEvidence]:
+    """Alarms; the newest one that paused the campaign has the conversations of its evidence, unless without them."""
+    pausing = [alarm for alarm in alarms if alarm.then == "pause" and with_conversations][-1:]
     shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
     views = await _views(store, shown)
     names = await version_names(store, {_answered_by(view) for view in views.values()})
