@@ -129,8 +129,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "versions": {"engine", "gate", "settings"},
         "notifications": {"settings"},
         "attribution": {"admission", "dialects", "versions"},
-        "api": {"admission", "http", "notifications", "versions"},
-        "dashboard": {"admission", "api", "engine", "http", "notifications"},
+        "programs": {"settings"},
+        "api": {"admission", "http", "notifications", "programs", "versions"},
+        "dashboard": {"admission", "api", "engine", "http", "notifications", "programs"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},
@@ -139,9 +140,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "worker_ipc": {"admission", "http", "mcp_gateway"},
         "supervision": {
             "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway",
-            "notifications", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
+            "notifications", "programs", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
         },
-        "commands": {"api", "doctor", "engine", "notifications", "settings", "supervision"},
+        "commands": {"api", "doctor", "engine", "notifications", "programs", "settings", "supervision"},
     },
 }  # fmt: skip
 

@@ -50,6 +50,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/tools", Scope.READ),
     ("/hone/v1/settings", Scope.READ),
     ("/hone/v1/keys", Scope.ADMIN),
+    ("/hone/v1/programs", Scope.ADMIN),
     ("/hone/v1/notifications/test", Scope.ADMIN),
     ("/hone/v1/notifications", Scope.READ),
     ("/v1/", Scope.INFER),

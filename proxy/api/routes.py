@@ -1,7 +1,7 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `notifications`).
+(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `programs`, `notifications`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, notifications, status, traffic, trajectories, versions
+from proxy.api import groups, lists, notifications, programs, status, traffic, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -48,6 +48,9 @@ HANDLERS: list[HTTPRouteHandler] = [
     status.show_tools,
     status.show_settings,
     status.show_keys,
+    programs.show_programs,
+    programs.show_log,
+    programs.request_job,
     notifications.show_notifications,
     notifications.send_test,
 ]

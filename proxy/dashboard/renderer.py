@@ -25,6 +25,7 @@ from proxy.api.status import StatusService
 from proxy.dashboard import formatters, forms
 from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.errors import UnknownObject
+from proxy.programs.service import ProgramService
 from recorder.registry.keys import Scope
 from recorder.report import page as report_page
 from recorder.store.database import Project
@@ -129,6 +130,7 @@ class PageContext:
     project: Project  # read-only connections of the pages, with a query time limit
     status_service: StatusService  # status of the project and of this process
     drawer: ChartDrawer  # its creator closes it
+    programs: ProgramService
     login_throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
 

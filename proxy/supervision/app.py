@@ -46,6 +46,7 @@ from proxy.http.connections import ConnectionLimits, ConnectionTable
 from proxy.http.shutdown import Shutdown
 from proxy.metrics import Metrics, merge_metrics
 from proxy.notifications.target import Target
+from proxy.programs.service import ProgramService
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
@@ -106,6 +107,7 @@ class AppParts:
     share: Share = "split"  # how engine and trainer use one GPU
     max_pause_share: float | None = None  # of an hour, for learning; None: the engine is not paused
     notified: Target | None = None  # who receives notifications
+    programs: ProgramService = field(default_factory=lambda: ProgramService(None))  # of the `hone up` around it
 
 
 class HoneApp(AdmissionMiddleware):
@@ -241,7 +243,7 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [page_routes(PageContext(hone, pages_project, status_service, drawer), parts.stop)]
+                [page_routes(PageContext(hone, pages_project, status_service, drawer, deps.programs), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
@@ -249,6 +251,7 @@ def _routed(
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),
             "status_service": Provide(lambda: status_service, sync_to_thread=False),
+            "programs": Provide(lambda: deps.programs, sync_to_thread=False),
         },
         before_request=check_request,
         exception_handlers={Exception: _error_response},

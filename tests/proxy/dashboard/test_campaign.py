@@ -92,7 +92,10 @@ def test_the_longest_report_fits_on_a_page(text: str) -> None:
     [alarm] = long.alarms
     long = replace(
         long,
-        alarms=[replace(alarm, alarm=replace(alarm.alarm, detail=text), conversations=alarm.conversations * 3)] * 20,
+        alarms=[
+            *[replace(alarm, alarm=replace(alarm.alarm, detail=text), conversations=())] * 19,
+            replace(alarm, conversations=list(alarm.conversations) * 3),
+        ],
         pairs=list(long.pairs) * 3,
     )
     fit = fit_report(long)
