@@ -13,6 +13,7 @@ from proxy.programs.run_file import JobRun, SupervisedProgram, write_run_file
 from proxy.programs.service import ProgramService
 from proxy.programs.start_request import Job, StartRequest, drop_request, read_request
 from recorder.registry import keys
+from recorder.registry.keys import SOMEBODY
 from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.dashboard.xss import CORPUS
@@ -100,16 +101,16 @@ async def test_a_form_starts_and_stops_a_job(supervised: Proxy, data: Path) -> N
     [form] = [form for form in page.forms if form.fields.get("job") == "campaign"]
     answer = await supervised.http.post(form.action, data=form.fields)
     assert (answer.status_code, answer.headers["location"]) == (303, "/hone/programs?asked=start-campaign")
-    assert read_request(data) == StartRequest("start", "campaign", "somebody")
+    assert read_request(data) == StartRequest("start", "campaign", SOMEBODY)
     assert (await supervised.http.post(form.action, data=form.fields)).status_code == 409
     assert "was asked" in (await opened(supervised.http, "/hone/programs?asked=start-campaign")).text
     drop_request(data)
-    write(data, JobRun("campaign", "running", "somebody", time.time()))
+    write(data, JobRun("campaign", "running", SOMEBODY, time.time()))
     page = await opened(supervised.http, "/hone/programs")
     [form] = [form for form in page.forms if "job" in form.fields]
     assert form.fields | {"csrf": ""} == {"csrf": "", "job": "campaign", "action": "stop"}
     assert (await supervised.http.post(form.action, data=form.fields)).status_code == 303
-    assert read_request(data) == StartRequest("stop", "campaign", "somebody")
+    assert read_request(data) == StartRequest("stop", "campaign", SOMEBODY)
 
 
 async def test_a_form_names_a_job_and_nothing_else(supervised: Proxy, data: Path) -> None:
@@ -127,7 +128,7 @@ async def test_a_form_names_a_job_and_nothing_else(supervised: Proxy, data: Path
 
 async def test_all_of_it_needs_admin(supervised: Proxy, data: Path) -> None:
     project = Project(supervised.store, PROJECT)
-    made = {scope: (await keys.create_key(project, scope, [scope])).secret for scope in ("read", "admin")}
+    made = {scope: (await keys.create_key(project, scope, [scope]))[1] for scope in ("read", "admin")}
     for path in ("/hone/programs", "/hone/programs/proxy", "/hone/programs/proxy/lines?after=0",
                  "/hone/v1/programs", "/hone/v1/programs/proxy/log"):  # fmt: skip
         for scope, status in (("read", 403), ("admin", 200)):
