@@ -13,10 +13,11 @@ from litestar.params import FromQuery, JSONBody, PathParameter
 from pydantic import BaseModel, ConfigDict
 
 from proxy.api.actions import caller_id
-from proxy.api.route_parts import AnyRequest, caller_of, json_response, response_spec
+from proxy.api.route_parts import AnyRequest, Injected, caller_of, json_response, response_spec
 from proxy.errors import BadRequest
 from proxy.programs.log_files import MOST_LINES, LogPart
 from proxy.programs.service import ProgramService, ProgramsView
+from recorder.queue.groups.lookup import find_group
 
 ForPrograms = NamedDependency[ProgramService]
 Name = Annotated[str, PathParameter(description="The program's name, from GET /hone/v1/programs.")]
@@ -55,4 +56,25 @@ async def show_log(
 async def request_job(programs: ForPrograms, request: AnyRequest, data: JSONBody[JobRequest]) -> Response[bytes]:
     """Have `hone up` start a job that hone.toml declares, or stop it. One runs at a time; 409 without `hone up`."""
     await programs.request(data.action, data.job, caller_id(caller_of(request)))
+    return json_response(await programs.view())
+
+
+class TrialRequest(BaseModel):
+    """A judge recipe to try on a group."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    group: str
+    """The group's id or external id."""
+    recipe: str
+    """The name of a judge recipe of hone.toml."""
+
+
+@post("/hone/v1/programs/trials", status_code=202, responses=response_spec(202, ProgramsView))
+async def request_trial(
+    hone: Injected, programs: ForPrograms, request: AnyRequest, data: JSONBody[TrialRequest]
+) -> Response[bytes]:
+    """Have `hone up` judge a group by a recipe of hone.toml. It stores no score: the log `trial` has the result."""
+    group = await find_group(hone.project, data.group)
+    await programs.request_trial(group, data.recipe, caller_id(caller_of(request)))
     return json_response(await programs.view())

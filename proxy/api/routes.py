@@ -51,6 +51,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     programs.show_programs,
     programs.show_log,
     programs.request_job,
+    programs.request_trial,
     notifications.show_notifications,
     notifications.send_test,
 ]

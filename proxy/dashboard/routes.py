@@ -54,6 +54,7 @@ HANDLERS = [
     group.group_page,
     group.judging_page,
     group.rescore_group,
+    group.try_recipe,
     group.note_preference,
     review.review_page,
     review.note_choice,

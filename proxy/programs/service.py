@@ -17,7 +17,7 @@ from proxy.errors import StateConflict, Unavailable, UnknownObject
 from proxy.programs import log_files, run_file
 from proxy.programs.log_files import LogPart
 from proxy.programs.run_file import JobRun, SupervisedProgram
-from proxy.programs.start_request import Job, StartRequest, leave_request
+from proxy.programs.start_request import TRIAL, Job, StartRequest, leave_request, trial_job
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")  # of a program: never a path
 NO_SUPERVISOR: Final = "this proxy does not run under `hone up`, which keeps the logs of its programs and starts others"
@@ -44,12 +44,19 @@ class ProgramsView:
 
 
 class ProgramService:
-    """The programs of one data folder. `secrets`: values that no log may show."""
+    """The programs of one data folder. `secrets`: values that no log may show; `recipes`: of judges, to be tried."""
 
-    def __init__(self, data: Path | None, jobs: Sequence[Job] = (), secrets: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        data: Path | None,
+        jobs: Sequence[Job] = (),
+        secrets: Collection[str] = (),
+        recipes: Sequence[str] = (),
+    ) -> None:
         self._data = data
         self._jobs = tuple(jobs)
         self._secrets = frozenset(secrets)
+        self.recipes = tuple(recipes)
 
     async def view(self) -> ProgramsView:
         """The programs now."""
@@ -61,7 +68,20 @@ class ProgramService:
 
     async def request(self, action: Literal["start", "stop"], job: str, by: str) -> None:
         """Ask `hone up` to start a job, or to stop it. Raises UnknownObject, StateConflict."""
-        await asyncio.to_thread(self._request, action, job, by)
+        declared = next((one for one in self._jobs if one.name == job), None)
+        if declared is None and (action, job) == ("stop", TRIAL):
+            declared = trial_job("", "")
+        if declared is None:
+            names = ", ".join(one.name for one in self._jobs) or "nothing: [campaign] has no scenarios or no agent"
+            raise UnknownObject(f"hone.toml declares no {job[:60]!r} to {action}; it declares {names}.")
+        await asyncio.to_thread(self._request, declared, StartRequest(action, job, by))
+
+    async def request_trial(self, group: str, recipe: str, by: str) -> None:
+        """Ask `hone up` to judge a group (its id) by a recipe, without a score. Raises UnknownObject, StateConflict."""
+        if recipe not in self.recipes:
+            raise UnknownObject(f"hone.toml declares no judge recipe {recipe[:60]!r}: use {', '.join(self.recipes)}.")
+        job = trial_job(recipe, group)
+        await asyncio.to_thread(self._request, job, StartRequest("start", TRIAL, by, recipe, group))
 
     def _view(self) -> ProgramsView:
         run = run_file.read_run_file(self._data) if self._data is not None else None
@@ -69,7 +89,8 @@ class ProgramService:
         if run is None:
             return ProgramsView(False, (), (), jobs, None)
         programs, job = run_file.list_programs(run), run_file.find_job(run)
-        names = [one.name for one in programs] + [one.name for one in self._jobs if self._log(one.name).exists()]
+        started = [*(one.name for one in self._jobs), TRIAL]
+        names = [one.name for one in programs] + [name for name in started if self._log(name).exists()]
         return ProgramsView(True, programs, [name for name in names if _NAME.fullmatch(name)], jobs, job)
 
     def _log(self, name: str) -> Path:
@@ -89,22 +110,16 @@ class ProgramService:
         except OSError as e:
             raise Unavailable(f"the log of {name} cannot be read: {e.strerror}.") from e
 
-    def _request(self, action: Literal["start", "stop"], job: str, by: str) -> None:
+    def _request(self, job: Job, request: StartRequest) -> None:
         known = self._view()
-        declared = next((one for one in self._jobs if one.name == job), None)
-        if declared is None:
-            names = ", ".join(one.name for one in self._jobs) or "nothing: [campaign] has no scenarios or no agent"
-            raise UnknownObject(f"hone.toml declares no {job[:60]!r} to {action}; it declares {names}.")
         if not known.supervised or self._data is None:
-            raise StateConflict(f"{NO_SUPERVISOR}: run `{declared.command}`.")
+            raise StateConflict(f"{NO_SUPERVISOR}: run `{job.command}`.")
         running = known.job.job if known.job is not None and known.job.state == "running" else None
-        if action == "start" and running is not None:
-            raise StateConflict(
-                f"{running} runs already, and `hone up` runs one at a time: wait for its end, or stop it."
-            )
-        if action == "stop" and running != job:
-            raise StateConflict(f"{job} does not run now.")
+        if request.action == "start" and running is not None:
+            raise StateConflict(f"{running} runs already, and only one runs at a time: wait for its end, or stop it.")
+        if request.action == "stop" and running != job.name:
+            raise StateConflict(f"{job.name} does not run now.")
         try:
-            leave_request(self._data, StartRequest(action, job, by))
+            leave_request(self._data, request)
         except FileExistsError as e:
             raise StateConflict("`hone up` has not served the last request yet: try again in a second.") from e

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from recorder.processes import file_modes
 
 REQUEST_FILE: Final = "start.json"
 CAMPAIGN: Final = "campaign"
+TRIAL: Final = "trial"  # of a judge recipe on one group
+_GROUP_ID: Final = re.compile(r"[a-z]+_[0-9a-z]{26}")
 _PARTS: Final = (("val_scenarios", "validation"), ("test_scenarios", "test"), ("scenarios", "training"))
 
 
@@ -42,11 +45,13 @@ def _quoted(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """Start or stop a job. `by`: the id of the key that asked."""
+    """Start or stop a job. `by`: the id of the key that asked; `recipe` and `group` (its id): of a trial."""
 
     action: Literal["start", "stop"]
     job: str
     by: str
+    recipe: str = ""
+    group: str = ""
 
 
 def declared_jobs(settings: HoneSettings) -> list[Job]:
@@ -61,6 +66,25 @@ def declared_jobs(settings: HoneSettings) -> list[Job]:
             arguments = ("eval", "--versions", "live,base", "--scenarios", str(file))
             jobs.append(Job(f"evaluation-{part}", arguments, f"Compares live and base on the {part} scenarios."))
     return jobs
+
+
+def declared_recipes(settings: HoneSettings) -> list[str]:
+    """The judge recipes that hone.toml declares and that judge anything."""
+    judge = settings.judge
+    return [name for name in judge.known_recipes() if judge.by_recipe(name).in_force()]
+
+
+def trial_job(recipe: str, group: str) -> Job:
+    """Judge a group by a recipe, without storing a score."""
+    return Job(TRIAL, ("score", group, "--judge-recipe", recipe), "Judges a group by a recipe; stores no score.")
+
+
+def requested_job(settings: HoneSettings, request: StartRequest) -> Job | None:
+    """The job of a request; None if hone.toml does not declare it."""
+    if request.job == TRIAL:
+        known = request.recipe in declared_recipes(settings) and _GROUP_ID.fullmatch(request.group)
+        return trial_job(request.recipe, request.group) if known else None
+    return next((one for one in declared_jobs(settings) if one.name == request.job), None)
 
 
 def leave_request(data: Path, request: StartRequest) -> None:
@@ -85,8 +109,9 @@ def read_request(data: Path) -> StartRequest | None:
         action = content["action"]
         if action not in ("start", "stop"):
             return None
-        return StartRequest(action, str(content["job"]), str(content["by"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        texts = (str(content.get(name, "")) for name in ("recipe", "group"))
+        return StartRequest(action, str(content["job"]), str(content["by"]), *texts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,19 +27,20 @@ LOOK_S: Final = 0.5
 class JobRunner:
     """Runs the jobs of one `hone up`.
 
-    `program`: the child of a job; `changed` is called after every change of `run`.
+    `find`: the job of a request, or None if hone.toml does not declare it; `program`: the child of a job; `changed` is
+    called after every change of `run`.
     """
 
     def __init__(
         self,
         data: Path,
-        jobs: Sequence[Job],
+        find: Callable[[StartRequest], Job | None],
         program: Callable[[Job], Program],
         output: ConsoleOutput,
         changed: Callable[[], None],
     ) -> None:
         self._data = data
-        self._jobs = {one.name: one for one in jobs}
+        self._find = find
         self._program = program
         self._output = output
         self._changed = changed
@@ -75,14 +76,14 @@ class JobRunner:
                 drop_request(self._data)  # after run.json has it, so that no second request comes between
 
     def _start(self, request: StartRequest) -> None:
-        job = self._jobs.get(request.job)
+        job = self._find(request)
         if job is None or self._task is not None:
             why = "hone.toml does not declare it" if job is None else "another job runs"
             self._output.tell("warning", f"a page asked to start {request.job[:60]!r}, refused: {why}", {})
             return
         self._stopping = False
         self._become(JobRun(job.name, "running", request.by, time.time()))
-        self._output.tell("job", f"{job.command}, started from the page Programs by {request.by}", {"job": job.name})
+        self._output.tell("job", f"{job.command}, started from a page by {request.by}", {"job": job.name})
         self._task = asyncio.create_task(self._follow(job), name=f"job {job.name}")
 
     async def _stop(self, request: StartRequest | None = None) -> None:

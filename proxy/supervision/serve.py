@@ -36,7 +36,7 @@ from proxy.notifications.notifier import Notifier
 from proxy.notifications.store_trouble import StoreTroubleReporter, TroubleWatch
 from proxy.notifications.target import Target, find_target
 from proxy.programs.service import ProgramService
-from proxy.programs.start_request import declared_jobs
+from proxy.programs.start_request import declared_jobs, declared_recipes
 from proxy.settings.display import describe_leaves, display_value, secret_values
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings, base_name, pause_limit
@@ -292,7 +292,10 @@ async def run(
                 shown_settings=settings_view(settings, origin or {}),
                 notified=target,
                 programs=ProgramService(
-                    settings.data, declared_jobs(settings), [*secret_values(settings), *([key] if key else [])]
+                    settings.data,
+                    declared_jobs(settings),
+                    [*secret_values(settings), *([key] if key else [])],
+                    declared_recipes(settings),
                 ),
             )
         )

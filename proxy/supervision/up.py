@@ -17,6 +17,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from proxy.engine.command import EngineCommand, engine_command, engine_key, engi
 from proxy.engine.startup_phase import startup_phase
 from proxy.errors import ConfigError, StartError
 from proxy.programs.run_file import SupervisedProgram, read_run_file, remove_run_file, write_run_file
-from proxy.programs.start_request import Job, declared_jobs
+from proxy.programs.start_request import Job, requested_job
 from proxy.settings.display import as_environment
 from proxy.settings.gpus import visible_gpus
 from proxy.settings.hone import HoneSettings
@@ -98,7 +99,7 @@ class HoneUp:
         self._stop = asyncio.Event()
         self._ending = False  # from here on no run file is written
         self._is_sharing = settings.engine.share != "split"
-        self._jobs = JobRunner(settings.data, declared_jobs(settings), self._job, output, self._tell_others)
+        self._jobs = JobRunner(settings.data, partial(requested_job, settings), self._job, output, self._tell_others)
         self._project: Project  # once the store is open
 
     async def run(self) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admission import auth
 from proxy.dashboard.pages.programs import fit_lines
 from proxy.programs.run_file import JobRun, SupervisedProgram, write_run_file
 from proxy.programs.service import ProgramService
@@ -17,6 +16,7 @@ from recorder.registry import keys
 from recorder.registry.keys import SOMEBODY
 from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Page, opened
+from tests.proxy.dashboard.test_group import three
 from tests.proxy.dashboard.xss import CORPUS
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 async def supervised(store: Store, engine: FakeEngine, data: Path) -> AsyncIterator[Proxy]:
     """A proxy under a `hone up`: this process."""
     write(data)
-    async with serving(store, engine, programs=ProgramService(data, JOBS, [SECRET])) as running:
+    async with serving(store, engine, programs=ProgramService(data, JOBS, [SECRET], ["default", "strict"])) as running:
         yield running
 
 
@@ -127,24 +127,41 @@ async def test_a_form_names_a_job_and_nothing_else(supervised: Proxy, data: Path
     assert read_request(data) is None
 
 
-async def test_all_of_it_needs_admin(supervised: Proxy, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "REMEMBER_S", 0.0)  # the first key counts at once
-    project = Project(supervised.store, PROJECT)
+async def test_all_of_it_needs_admin(store: Store, engine: FakeEngine, data: Path) -> None:
+    write(data)
+    project = Project(store, PROJECT)
     made = {scope: (await keys.create_key(project, scope, [scope]))[1] for scope in ("read", "admin")}
-    for path in ("/hone/programs", "/hone/programs/proxy", "/hone/programs/proxy/lines?after=0",
-                 "/hone/v1/programs", "/hone/v1/programs/proxy/log"):  # fmt: skip
-        for scope, status in (("read", 403), ("admin", 200)):
+    async with serving(store, engine, programs=ProgramService(data, JOBS)) as proxy:
+        for path in ("/hone/programs", "/hone/programs/proxy", "/hone/programs/proxy/lines?after=0",
+                     "/hone/v1/programs", "/hone/v1/programs/proxy/log"):  # fmt: skip
+            for scope, status in (("read", 403), ("admin", 200)):
+                headers = {"authorization": f"Bearer {made[scope]}"}
+                assert (await proxy.http.get(path, headers=headers)).status_code == status, (path, scope)
+        for scope, status in (("read", 403), ("admin", 202)):
             headers = {"authorization": f"Bearer {made[scope]}"}
-            assert (await supervised.http.get(path, headers=headers)).status_code == status, (path, scope)
-    for scope, status in (("read", 403), ("admin", 202)):
-        headers = {"authorization": f"Bearer {made[scope]}"}
-        answer = await supervised.http.post("/hone/v1/programs/jobs", json={"job": "campaign"}, headers=headers)
-        assert answer.status_code == status
-    home = await supervised.http.get("/hone/", headers={"authorization": f"Bearer {made['read']}"})
-    assert "/hone/programs" not in home.text
+            answer = await proxy.http.post("/hone/v1/programs/jobs", json={"job": "campaign"}, headers=headers)
+            assert answer.status_code == status
+        home = await proxy.http.get("/hone/", headers={"authorization": f"Bearer {made['read']}"})
+        assert "/hone/programs" not in home.text
 
 
 def test_the_newest_lines_that_fit_are_shown() -> None:
     assert fit_lines(["a" * 60, "&" * 10, "b"], room=60) == ["&" * 10, "b"]
     assert fit_lines(["x"] * 1000) == ["x"] * 1000
     assert len("".join(fit_lines(["<" * 2000] * 1000)) * 4) < 130_000
+
+
+async def test_a_recipe_is_tried_on_a_group_by_form_and_by_the_api(supervised: Proxy, data: Path) -> None:
+    group, _ = await three(supervised.store)
+    page = await opened(supervised.http, f"/hone/groups/{group}")
+    [form] = [form for form in page.forms if form.action.endswith("/trial")]
+    answer = await supervised.http.post(form.action, data=form.fields | {"recipe": "strict"})
+    assert answer.headers["location"] == f"/hone/groups/{group}?tried=strict#trial"
+    asked = StartRequest("start", "trial", SOMEBODY, "strict", group)
+    assert read_request(data) == asked
+    drop_request(data)
+    assert (await supervised.http.post(form.action, data=form.fields | {"recipe": "--save"})).status_code == 404
+    address = "/hone/v1/programs/trials"
+    assert (await supervised.http.post(address, json={"group": "nothing", "recipe": "strict"})).status_code == 404
+    assert (await supervised.http.post(address, json={"group": group, "recipe": "strict"})).status_code == 202
+    assert read_request(data) == asked

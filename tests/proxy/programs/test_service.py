@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from proxy.programs.start_request import (
     Job,
     StartRequest,
     declared_jobs,
+    declared_recipes,
     drop_request,
     leave_request,
     read_request,
+    requested_job,
 )
 from proxy.settings.hone import HoneSettings
 
@@ -114,6 +117,35 @@ def test_what_hone_toml_declares_may_be_started() -> None:
     for missing in campaign.keys() - {"val_scenarios"}:
         less = {name: value for name, value in campaign.items() if name != missing}
         assert declared_jobs(HoneSettings.model_validate({"campaign": less})) == []
+
+
+JUDGES = {"model": "m", "recipes": {"strict": {"rewards": [{"kind": "ruler"}]}}}
+GROUP = "grp_" + "0" * 26
+
+
+def test_a_trial_is_of_a_declared_recipe_on_one_group() -> None:
+    settings = HoneSettings.model_validate({"judge": JUDGES})
+    assert declared_recipes(settings) == ["default", "strict"]
+    assert declared_recipes(HoneSettings()) == []
+    asked = StartRequest("start", "trial", "key_1", "strict", GROUP)
+    job = requested_job(settings, asked)
+    assert job is not None
+    assert job.command == f"hone score {GROUP} --judge-recipe strict"
+    for wrong in ({"recipe": "lax"}, {"recipe": "--save"}, {"group": "--all"}, {"group": ""}, {"job": "score"}):
+        assert requested_job(settings, replace(asked, **wrong)) is None
+
+
+async def test_a_trial_waits_as_any_other_request(tmp_path: Path) -> None:
+    running(tmp_path)
+    service = ProgramService(tmp_path, JOBS, (), ["default", "strict"])
+    with pytest.raises(UnknownObject, match="no judge recipe 'lax': use default, strict"):
+        await service.request_trial(GROUP, "lax", "key_1")
+    await service.request_trial(GROUP, "strict", "key_1")
+    assert read_request(tmp_path) == StartRequest("start", "trial", "key_1", "strict", GROUP)
+    drop_request(tmp_path)
+    running(tmp_path, JobRun("trial", "running", "key_1", time.time()))
+    await service.request("stop", "trial", "key_1")
+    assert read_request(tmp_path) == StartRequest("stop", "trial", "key_1")
 
 
 def test_a_file_that_is_no_request_is_none(tmp_path: Path) -> None:

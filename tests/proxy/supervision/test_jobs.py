@@ -30,6 +30,9 @@ PAUSES = Job("evaluation-training", (f"raise SystemExit({PAUSED})",), "")
 LASTS = Job("evaluation-validation", ("import time; print('begun', flush=True); time.sleep(600)",), "")
 
 
+JOBS = {job.name: job for job in (ENDS, FAILS, PAUSES, LASTS)}
+
+
 @dataclass
 class Served:
     """A runner that serves the requests of a folder. `told`: what run.json was told."""
@@ -64,7 +67,7 @@ async def serving(data: Path) -> AsyncIterator[Served]:
         served.told.append(served.runner.run)
 
     output = LineOutput(Console(file=served.out, width=200))
-    served.runner = JobRunner(data, [ENDS, FAILS, PAUSES, LASTS], program, output, changed)
+    served.runner = JobRunner(data, lambda one: JOBS.get(one.job), program, output, changed)
     async with served.runner.serving():
         yield served
 
