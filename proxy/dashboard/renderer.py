@@ -24,6 +24,7 @@ from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.api.status import StatusService
 from proxy.dashboard import formatters, forms
 from proxy.dashboard.chart_drawer import ChartDrawer
+from proxy.dashboard.report_cache import ReportCache
 from proxy.errors import UnknownObject
 from proxy.programs.service import ProgramService
 from recorder.registry.keys import Scope
@@ -131,6 +132,7 @@ class PageContext:
     status_service: StatusService  # status of the project and of this process
     drawer: ChartDrawer  # its creator closes it
     programs: ProgramService
+    reports: ReportCache
     login_throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
 

@@ -33,6 +33,7 @@ from proxy.api.routes import HANDLERS, MAX_BODY_BYTES, OPENAPI, check_request, m
 from proxy.api.status import Setting, StatusService
 from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.dashboard.renderer import PageContext
+from proxy.dashboard.report_cache import ReportCache
 from proxy.dashboard.routes import page_routes
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
@@ -243,7 +244,7 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [page_routes(PageContext(hone, pages_project, status_service, drawer, deps.programs), parts.stop)]
+                [page_routes(_page_context(deps, hone, pages_project, status_service, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
@@ -260,6 +261,12 @@ def _routed(
         request_max_body_size=min(MAX_BODY_BYTES, deps.settings.max_body_bytes),
     )
     return cast(App, litestar)  # its ASGI types are equivalent, with other names
+
+
+def _page_context(
+    deps: AppParts, hone: HoneActions, project: Project, status_service: StatusService, drawer: ChartDrawer
+) -> PageContext:
+    return PageContext(hone, project, status_service, drawer, deps.programs, ReportCache(project))
 
 
 def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:

@@ -174,8 +174,8 @@ async def find_campaign(project: Project, name: str | None) -> CampaignView:
     return found
 
 
-async def gather_report(store: Store, campaign: CampaignView, *, with_conversations: bool = True) -> CampaignReport:
-    """The whole report of a campaign; without conversations, which take most of its time, its figures alone."""
+async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
+    """The whole report of a campaign."""
     history, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.list_running(store, alias.id))
@@ -185,7 +185,7 @@ async def gather_report(store: Store, campaign: CampaignView, *, with_conversati
     best = validation_point(chosen, kind) if chosen is not None else None
     ended = history.ended[-1] if history.ended and campaign.ended_at is not None else None
     first = _first(history)
-    pairs, notes = await _pairs(store, campaign, first, best) if with_conversations else ([], [])
+    pairs, notes = await _pairs(store, campaign, first, best)
     async with store.read() as conn:
         made_at = await sql.current_time(conn)
     live = await versions.get_version(store, alias.live_version_id) if alias.live_version_id is not None else None
@@ -214,7 +214,7 @@ async def gather_report(store: Store, campaign: CampaignView, *, with_conversati
         served=ended.version if ended is not None else None,
         live=live.name if live is not None else None,
         goals=goal_results(settings.get("goals") or (), best),
-        alarms=await conversations.alarm_evidence(store, history.alarms, with_conversations=with_conversations),
+        alarms=await conversations.alarm_evidence(store, history.alarms),
         changes=history.changes,
         judged=await campaign_judging_cost(store, campaign),
         attempts=sum(step.attempts for step in history.steps),

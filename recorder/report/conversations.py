@@ -58,11 +58,9 @@ async def improved_pairs(
     ]
 
 
-async def alarm_evidence(
-    store: Store, alarms: Collection[Alarm], *, with_conversations: bool = True
-) -> list[AlarmEvidence]:
-    """Alarms; the newest one that paused the campaign has the conversations of its evidence, unless without them."""
-    pausing = [alarm for alarm in alarms if alarm.then == "pause" and with_conversations][-1:]
+async def alarm_evidence(store: Store, alarms: Collection[Alarm]) -> list[AlarmEvidence]:
+    """Alarms; the newest one that paused the campaign has the conversations of its evidence."""
+    pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
     shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
     views = await _views(store, shown)
     names = await version_names(store, {_answered_by(view) for view in views.values()})

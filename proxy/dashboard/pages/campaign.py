@@ -18,13 +18,12 @@ from markupsafe import Markup
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard.chart_drawer import ChartFailed
 from proxy.dashboard.chart_images import draw_image
-from proxy.dashboard.renderer import ForPages, PageContext, page_headers, render_page, template_environment
+from proxy.dashboard.renderer import ForPages, page_headers, render_page, template_environment
+from proxy.dashboard.report_cache import CHART_S, PAGE_S
 from proxy.errors import Unavailable, UnknownObject
 from recorder.report import page
-from recorder.report.contents import find_campaign, gather_report
 from recorder.report.page_fit import fit_report
 from recorder.report.presentation import chart_text
-from recorder.report.shapes import CampaignReport
 from recorder.stats.charts import Chart
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")  # in the name of a file
@@ -33,7 +32,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")  # in the name of a file
 @get("/campaigns/{campaign:str}", include_in_schema=False)
 async def campaign_page(context: ForPages, request: AnyRequest, campaign: FromPath[str]) -> Response[str]:
     """A campaign by its id or name, with its results as of now. Raises NotFound."""
-    report = fit_report(await _report(context, campaign))
+    report = fit_report(await context.reports.load(campaign, PAGE_S))
     at = f"/hone/campaigns/{quote(report.id, safe='')}"
     pictures = {name: _picture(at, name, chart) for name, chart in page.report_charts(report).items()}
     return render_page(
@@ -44,7 +43,7 @@ async def campaign_page(context: ForPages, request: AnyRequest, campaign: FromPa
 @get("/campaigns/{campaign:str}/report.html", include_in_schema=False)
 async def campaign_file(context: ForPages, campaign: FromPath[str]) -> Response[str]:
     """The report as the one file that `hone report --html` writes. Raises NotFound, Unavailable."""
-    report = await _report(context, campaign)
+    report = await context.reports.load(campaign, PAGE_S)
     charts = page.report_charts(report)
     try:
         drawn = await asyncio.gather(*(context.drawer.svg(chart, dark=False) for chart in charts.values()))
@@ -63,16 +62,11 @@ async def campaign_chart(
     context: ForPages, campaign: FromPath[str], name: FromPath[str], dark: FromQuery[bool] = False
 ) -> Response[bytes]:
     """A chart of the report as SVG. Raises NotFound, UnknownObject."""
-    found = await find_campaign(context.project, campaign)
-    charts = page.report_charts(await gather_report(context.project.store, found, with_conversations=False))
+    charts = page.report_charts(await context.reports.load(campaign, CHART_S))
     chart = charts.get(name.removesuffix(".svg"))
     if chart is None:
         raise UnknownObject(f"there is no chart {name[:100]!r} of this campaign: use {', '.join(charts) or 'none'}.")
     return await draw_image(context, chart, dark=dark)
-
-
-async def _report(context: PageContext, campaign: str) -> CampaignReport:
-    return await gather_report(context.project.store, await find_campaign(context.project, campaign))
 
 
 def _picture(at: str, name: str, chart: Chart) -> Markup:
