@@ -35,7 +35,7 @@ def supervised(data: Path) -> Iterator[ProgramService]:
     file = data / RUN_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"written_at": 4e9}))  # whatever the clock says
     try:
-        yield ProgramService(data, JOBS)
+        yield ProgramService(data, JOBS, (), ("default", "strict"))
     finally:
         remove_run_file(data)
 
