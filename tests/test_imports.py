@@ -77,6 +77,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "search": {"messages", "queue", "store"},
         "totals": {"messages", "queue", "store"},
         "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
+        "report": {"base", "processes", "queue", "registry", "stats", "store", "views"},
         "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
         "commands": {
             "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
@@ -111,13 +112,12 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         },
         "scenario_generation": {"tasks"},
         "campaign": {"agents", "measures", "step", "tasks"},
-        "report": {"campaign"},
         "trackers": set(),
         "runtime": {
-            "agents", "batch", "campaign", "demonstrations", "measures", "ranks", "report", "step", "tasks", "trackers",
+            "agents", "batch", "campaign", "demonstrations", "measures", "ranks", "step", "tasks", "trackers",
         },
         "evaluation": {"agents", "campaign", "measures", "runtime", "tasks"},
-        "commands": {"campaign", "evaluation", "memory", "report", "runtime", "scenario_generation", "tasks"},
+        "commands": {"campaign", "evaluation", "memory", "runtime", "scenario_generation", "tasks"},
     },
     "proxy": {
         "http": set(),
@@ -129,8 +129,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "versions": {"engine", "gate", "settings"},
         "notifications": {"settings"},
         "attribution": {"admission", "dialects", "versions"},
-        "api": {"admission", "http", "notifications", "versions"},
-        "dashboard": {"admission", "api", "engine", "http", "notifications"},
+        "programs": {"settings"},
+        "api": {"admission", "http", "notifications", "programs", "versions"},
+        "dashboard": {"admission", "api", "engine", "http", "notifications", "programs"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},
@@ -139,9 +140,9 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "worker_ipc": {"admission", "http", "mcp_gateway"},
         "supervision": {
             "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway",
-            "notifications", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
+            "notifications", "programs", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
         },
-        "commands": {"api", "doctor", "engine", "notifications", "settings", "supervision"},
+        "commands": {"api", "doctor", "engine", "notifications", "programs", "settings", "supervision"},
     },
 }  # fmt: skip
 

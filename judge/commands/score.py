@@ -45,6 +45,12 @@ class ScoreSelection(TypedDict):
     help="Judge again and save: ignore stored replies, and include groups that were excluded because their version "
     "was rejected.",
 )
+@click.option(
+    "--judge-recipe",
+    "recipe",
+    metavar="NAME",
+    help="Try this judge recipe on GROUP; nothing is saved [the group's own].",
+)
 @click.option("--all", "every", is_flag=True, help="Rescore all groups that have ended, and save.")
 @click.option("--campaign", help="With --all: only this campaign (its name or id).")
 @click.option("--alias", help="With --all: only this alias.")
@@ -62,10 +68,13 @@ def score(
     debug: bool,
     save: bool,
     again: bool,
+    recipe: str | None,
     every: bool,
     **wanted: Unpack[ScoreSelection],
 ) -> None:
     """Judge one GROUP (its id or external id) and show how.
+
+    --judge-recipe judges GROUP by another recipe than its own, and shows what that costs, before you use the recipe.
 
     The store changes only with --save, --again or --all. With --open, trajectories that still run are judged as if they
     had ended now.
@@ -77,6 +86,8 @@ def score(
     scores are compared: Kendall's tau inside groups, and the pairs of trajectories whose order reversed. Reward
     functions are called in a dry run too.
     """
+    if recipe is not None and (every or still_open or save or again):
+        raise click.UsageError("--judge-recipe tries a recipe on one GROUP: --open, --all, --save and --again do not.")
     if every:
         if group is not None or still_open or debug or (save and wanted["dry_run"]):
             raise click.UsageError("--all takes no GROUP, --open or --debug, and --dry-run saves nothing.")
@@ -96,12 +107,14 @@ def score(
             "an open group cannot store a score: `hone close GROUP`, then `hone score GROUP --save`."
         )
     check_settings(context.settings().judge)
+    if recipe is not None and recipe not in (known := context.settings().judge.known_recipes()):
+        raise click.UsageError(f"there is no judge recipe {recipe!r} (--judge-recipe); known: {', '.join(known)}.")
     try:
         if still_open:
             _score_open(context, group, debug=debug)
         else:
             assert group is not None
-            _score_one(context, group, debug=debug, save=save, again=again)
+            _score_one(context, group, recipe, debug=debug, save=save, again=again)
     except JudgeUnanswered as e:
         if debug:
             echo("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange), err=context.json)
@@ -161,7 +174,7 @@ async def _each(
                 )
 
 
-def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
+def _score_one(context: Context, group: str, recipe: str | None, *, debug: bool, save: bool, again: bool) -> None:
     from judge.commands.score_view import score_json, show_score
     from judge.scoring.manual_score import score_one
     from recorder.commands.context import run
@@ -170,7 +183,9 @@ def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: 
     lease_s = settings.recorder.lease_s
     found, scored = run(
         context,
-        lambda project: score_one(project, settings.judge, group, lease_s=lease_s, save=save or again, again=again),
+        lambda project: score_one(
+            project, settings.judge, group, lease_s=lease_s, save=save or again, again=again, recipe=recipe
+        ),
     )
     if context.json:
         write_json(score_json(found, scored, debug=debug))

@@ -6,6 +6,8 @@ Owns: which group is meant, whether it may be scored now, and making the score i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from judge.errors import JudgeUnavailable
 from judge.scoring.cross_check import assign_judge
 from judge.scoring.group_score import GroupScore, assume_ended, score_group
@@ -28,9 +30,18 @@ from recorder.views.trajectories.transcripts import load_group
 
 
 async def score_one(
-    project: Project, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
+    project: Project,
+    settings: JudgeSettings,
+    group: str,
+    *,
+    lease_s: float,
+    save: bool,
+    again: bool,
+    recipe: str | None = None,
 ) -> tuple[GroupView, GroupScore]:
     """Score a group by its id or external id; with `save` the score becomes its current one.
+
+    `recipe`: a known judge recipe to try in the place of the one that judges the group.
 
     With `again`, the judge is asked although a stored reply exists, and the score is saved even if the group was
     excluded because its version was rejected: it may be trained on again.
@@ -40,6 +51,8 @@ async def score_one(
     found = await load_group(project.store, await _named(project, group))
     if open_ := open_group_note(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
+    if recipe is not None:
+        found = replace(found, judge_recipe=recipe)
     async with open_judge_context(settings, project, keep=save, again=again) as context:
         scored = await score_group(found, (await assign_judge(project.store, found, context)).scores)
     if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):

@@ -1,7 +1,7 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `notifications`).
+(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `programs`, `notifications`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, notifications, status, traffic, trajectories, versions
+from proxy.api import groups, lists, notifications, programs, status, traffic, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -40,6 +40,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_moves,
     versions.show_version,
     versions.show_steps,
+    versions.show_report,
     versions.show_training,
     traffic.show_traffic,
     status.show_status,
@@ -47,6 +48,10 @@ HANDLERS: list[HTTPRouteHandler] = [
     status.show_tools,
     status.show_settings,
     status.show_keys,
+    programs.show_programs,
+    programs.show_log,
+    programs.request_job,
+    programs.request_trial,
     notifications.show_notifications,
     notifications.send_test,
 ]

@@ -15,11 +15,14 @@ from proxy.api.status import ForStatusService
 from proxy.errors import UnknownObject
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import VersionMove, list_moves
+from recorder.report.contents import find_campaign, gather_report
+from recorder.report.shapes import CampaignReport
 from recorder.views.status.training import TrainingOverview, training_overview
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.detail import VersionDetail, version_detail
 from recorder.views.versions.steps import StepSummary, list_steps
 
+Campaign = Annotated[str, PathParameter(description="The campaign's id, or its name: then its newest.")]
 Version = Annotated[str, PathParameter(description="The version's name: `helpdesk@3`.")]
 
 
@@ -62,6 +65,13 @@ async def show_steps(
 ) -> Response[bytes]:
     """Return training steps, newest first, fifty at a time. `after`: the id of the last step that the caller has."""
     return json_response(await list_steps(hone.project, alias=alias, after=after))
+
+
+@get("/hone/v1/campaigns/{campaign:str}/report", responses=response_spec(200, CampaignReport))
+async def show_report(hone: Injected, campaign: Campaign) -> Response[bytes]:
+    """Return the report of a campaign as of now: its curve with intervals, the best version, and what was excluded."""
+    found = await find_campaign(hone.project, campaign)
+    return json_response(await gather_report(hone.project.store, found))
 
 
 @get("/hone/v1/training", responses=response_spec(200, TrainingOverview))

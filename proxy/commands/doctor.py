@@ -32,8 +32,8 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
     from proxy.doctor.checkup import check_all
     from proxy.doctor.machine import ALIASES
     from proxy.errors import ConfigError
+    from proxy.programs.run_file import read_run_file
     from proxy.settings.display import as_environment
-    from proxy.supervision.run_file import read_run_file
     from recorder.base.findings import has_errors
 
     context = ensure_context(click_context)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from proxy.supervision.run_file import find_stale_run, read_run_file
+from proxy.programs.run_file import find_stale_run, read_run_file
 from recorder.base.terminal import console, redrawn, show, write_json_line
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store

@@ -53,7 +53,7 @@ def top(context: Context) -> None:
 
 async def _read(project: Project, data: Path, loop: LoopSettings) -> dict[str, Any]:
     from proxy.commands.status_view import KILLED
-    from proxy.supervision.run_file import find_stale_run
+    from proxy.programs.run_file import find_stale_run
     from recorder.views.status.answers import load_answered_status
 
     answers = asdict((await load_answered_status(project, loop)).answers)

@@ -24,8 +24,11 @@ from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.api.status import StatusService
 from proxy.dashboard import formatters, forms
 from proxy.dashboard.chart_drawer import ChartDrawer
+from proxy.dashboard.report_cache import ReportCache
 from proxy.errors import UnknownObject
+from proxy.programs.service import ProgramService
 from recorder.registry.keys import Scope
+from recorder.report import page as report_page
 from recorder.store.database import Project
 
 HERE: Final = Path(__file__).parent
@@ -101,7 +104,7 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """Name → content, its type, its tag."""
     files = {}
-    for path in sorted((HERE / "static").iterdir()):
+    for path in (*sorted((HERE / "static").iterdir()), report_page.HERE / report_page.RESULTS_SHEET):
         if path.suffix in _TYPES:
             content = path.read_bytes()
             files[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
@@ -128,6 +131,8 @@ class PageContext:
     project: Project  # read-only connections of the pages, with a query time limit
     status_service: StatusService  # status of the project and of this process
     drawer: ChartDrawer  # its creator closes it
+    programs: ProgramService
+    reports: ReportCache
     login_throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
 

@@ -21,7 +21,18 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import group, lists, overviews, review, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import (
+    campaign,
+    group,
+    lists,
+    overviews,
+    programs,
+    review,
+    settings,
+    traffic,
+    trajectory,
+    versions,
+)
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -43,6 +54,7 @@ HANDLERS = [
     group.group_page,
     group.judging_page,
     group.rescore_group,
+    group.try_recipe,
     group.note_preference,
     review.review_page,
     review.note_choice,
@@ -51,9 +63,16 @@ HANDLERS = [
     versions.alias_action_page,
     versions.apply_alias_action,
     overviews.training_page,
+    campaign.campaign_page,
+    campaign.campaign_file,
+    campaign.campaign_chart,
     chart_images.chart_image,
     overviews.judge_page,
     overviews.tools_page,
+    programs.programs_page,
+    programs.log_page,
+    programs.log_lines,
+    programs.request_job,
     settings.settings_page,
     settings.make_key,
     settings.revoke_key,

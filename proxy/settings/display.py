@@ -84,6 +84,24 @@ def display_value(key: str, value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else str(value)
 
 
+def secret_values(settings: object) -> Iterator[str]:
+    """Every value of settings that `display_value` masks as a whole, for masking it in other texts."""
+    if isinstance(settings, SecretStr):
+        yield settings.get_secret_value()
+    elif isinstance(settings, BaseModel):
+        for name, value in settings:
+            if isinstance(value, str) and name.lower().endswith(SECRET_NAMES):
+                yield value
+            else:
+                yield from secret_values(value)
+    elif isinstance(settings, Mapping):
+        for value in settings.values():
+            yield from secret_values(value)
+    elif isinstance(settings, list | tuple):
+        for value in settings:
+            yield from secret_values(value)
+
+
 def _command_shown(text: str) -> str:
     """A text that may be a shell command: its words masked as arguments, the whitespace between them unchanged."""
     arguments = _WORD.findall(text)

@@ -33,6 +33,7 @@ from proxy.api.routes import HANDLERS, MAX_BODY_BYTES, OPENAPI, check_request, m
 from proxy.api.status import Setting, StatusService
 from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.dashboard.renderer import PageContext
+from proxy.dashboard.report_cache import ReportCache
 from proxy.dashboard.routes import page_routes
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
@@ -46,6 +47,7 @@ from proxy.http.connections import ConnectionLimits, ConnectionTable
 from proxy.http.shutdown import Shutdown
 from proxy.metrics import Metrics, merge_metrics
 from proxy.notifications.target import Target
+from proxy.programs.service import ProgramService
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
@@ -106,6 +108,7 @@ class AppParts:
     share: Share = "split"  # how engine and trainer use one GPU
     max_pause_share: float | None = None  # of an hour, for learning; None: the engine is not paused
     notified: Target | None = None  # who receives notifications
+    programs: ProgramService = field(default_factory=lambda: ProgramService(None))  # of the `hone up` around it
 
 
 class HoneApp(AdmissionMiddleware):
@@ -241,7 +244,7 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [page_routes(PageContext(hone, pages_project, status_service, drawer), parts.stop)]
+                [page_routes(_page_context(deps, hone, pages_project, status_service, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
@@ -249,6 +252,7 @@ def _routed(
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),
             "status_service": Provide(lambda: status_service, sync_to_thread=False),
+            "programs": Provide(lambda: deps.programs, sync_to_thread=False),
         },
         before_request=check_request,
         exception_handlers={Exception: _error_response},
@@ -257,6 +261,12 @@ def _routed(
         request_max_body_size=min(MAX_BODY_BYTES, deps.settings.max_body_bytes),
     )
     return cast(App, litestar)  # its ASGI types are equivalent, with other names
+
+
+def _page_context(
+    deps: AppParts, hone: HoneActions, project: Project, status_service: StatusService, drawer: ChartDrawer
+) -> PageContext:
+    return PageContext(hone, project, status_service, drawer, deps.programs, ReportCache(project))
 
 
 def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:

@@ -35,7 +35,9 @@ from proxy.http.connections import KEEP_ALIVE_S, ConnectionTable, HttpConnection
 from proxy.notifications.notifier import Notifier
 from proxy.notifications.store_trouble import StoreTroubleReporter, TroubleWatch
 from proxy.notifications.target import Target, find_target
-from proxy.settings.display import describe_leaves, display_value
+from proxy.programs.service import ProgramService
+from proxy.programs.start_request import declared_jobs, declared_recipes
+from proxy.settings.display import describe_leaves, display_value, secret_values
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings, base_name, pause_limit
 from proxy.supervision import draining
@@ -289,6 +291,12 @@ async def run(
                 pages_store=pages_store,
                 shown_settings=settings_view(settings, origin or {}),
                 notified=target,
+                programs=ProgramService(
+                    settings.data,
+                    declared_jobs(settings),
+                    [*secret_values(settings), *([key] if key else [])],
+                    declared_recipes(settings),
+                ),
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)

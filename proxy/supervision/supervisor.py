@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from proxy.errors import StartError
+from proxy.programs.log_files import LOG_BYTES, cut_log, old_log
 from proxy.supervision import watchdog
 from recorder.base.errors import MISCONFIGURED
 from recorder.processes import file_modes
@@ -36,7 +37,7 @@ POLL_S = 0.1
 KILLED_STARTS = 3  # restarts of a program that a signal ended before it was up; an exit of its own is final
 KILLS_IN_A_PHASE = 3  # by signal 9, after which a program that notes its phase is not restarted
 TAIL_LINES = 15
-LOG_BYTES = 20 * 1024 * 1024  # a longer log is renamed to .1 at the next start
+LOG_LOOK_S = 30.0  # between two looks whether the log of a running program is too long
 
 
 class ProgramState(StrEnum):
@@ -87,6 +88,7 @@ class Supervisor:
         self._kills = 0  # by signal 9 in that phase, without a finished step between them
         self._started: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._log_task: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -107,6 +109,7 @@ class Supervisor:
         """Start the program and wait until it is up. Raises StartError with its last log lines."""
         self._started = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._keep_running(), name=f"supervise {self.program.name}")
+        self._log_task = asyncio.create_task(self._keep_log_short(), name=f"log of {self.program.name}")
         try:
             await asyncio.shield(self._started)
         except BaseException:
@@ -115,9 +118,10 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the program and everything it started."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._log_task):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._end()
         if self.state is not ProgramState.FAILED:
             self._become(ProgramState.STOPPED)
@@ -207,6 +211,13 @@ class Supervisor:
         while self.program.may_start is not None and not await self.program.may_start():  # noqa: ASYNC110 - the store's
             await asyncio.sleep(self.program.check_every_s)
 
+    async def _keep_log_short(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_LOOK_S)
+            with contextlib.suppress(OSError):
+                if await asyncio.to_thread(cut_log, self.program.log):
+                    self._log_start = 0
+
     def kill_process(self, pid: int) -> bool:
         """Kill the program if a process is part of it, so that it is restarted. Return whether it is."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -216,28 +227,8 @@ class Supervisor:
         return False
 
     async def _launch(self) -> None:
-        path = self.program.log
-        if self.program.phase_file is not None:
-            self.program.phase_file.unlink(missing_ok=True)
-        file_modes.make_folder(path.parent)
-        if path.exists() and path.stat().st_size > LOG_BYTES:
-            path.replace(path.with_suffix(path.suffix + ".1"))
-        env = {name: value for name, value in os.environ.items() if name not in self.program.unset}
         self._launched_at = time.monotonic()
-        with file_modes.open_log(path) as out:
-            self._log_start = out.tell()
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                watchdog.__file__,
-                str(self.program.grace_s),
-                *self.program.argv,
-                stdin=asyncio.subprocess.PIPE,  # the lifeline
-                stdout=out,
-                stderr=out,
-                env={**env, "PYTHONUNBUFFERED": "1", **self.program.env},
-                start_new_session=True,  # the parent handles Ctrl-C; the session has all its processes
-            )
+        self._process, self._log_start = await launch_program(self.program)
 
     async def _until_up(self) -> str | None:
         """Wait until the program is up. Returns None, or what went wrong."""
@@ -245,7 +236,7 @@ class Supervisor:
         deadline = time.monotonic() + (self.program.start_timeout_s if self.program.ready else self.program.settle_s)
         while time.monotonic() < deadline:
             if self._process.returncode is not None:
-                return f"ended while starting ({_how(self._process.returncode)})"
+                return f"ended while starting ({describe_end(self._process.returncode)})"
             if self.program.ready is not None and await self.program.ready():
                 return None
             await self._pause(POLL_S)
@@ -259,7 +250,7 @@ class Supervisor:
             checked = ready is not None and limit is not None
             await self._pause(self.program.check_every_s if checked else None)
             if self._process.returncode is not None:
-                return f"ended ({_how(self._process.returncode)})"
+                return f"ended ({describe_end(self._process.returncode)})"
             if ready is None or limit is None or await ready():
                 answered = time.monotonic()
             elif time.monotonic() - answered > limit:
@@ -273,17 +264,49 @@ class Supervisor:
                 await self._process.wait()
 
     async def _end(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            assert process.stdin is not None
-            process.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-        await process.wait()
-        _kill_session(process.pid)
-        self._process = None
+        if self._process is not None:
+            await end_program(self._process)
+            self._process = None
+
+
+async def launch_program(program: Program) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a program under a watchdog, with its output in its log. Returns its process, and where its log begins.
+
+    Raises OSError.
+    """
+    path = program.log
+    if program.phase_file is not None:
+        program.phase_file.unlink(missing_ok=True)
+    file_modes.make_folder(path.parent)
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(old_log(path))
+    env = {name: value for name, value in os.environ.items() if name not in program.unset}
+    with file_modes.open_log(path) as out:
+        begins = out.tell()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            watchdog.__file__,
+            str(program.grace_s),
+            *program.argv,
+            stdin=asyncio.subprocess.PIPE,  # the lifeline
+            stdout=out,
+            stderr=out,
+            env={**env, "PYTHONUNBUFFERED": "1", **program.env},
+            start_new_session=True,  # the parent handles Ctrl-C; the session has all its processes
+        )
+    return process, begins
+
+
+async def end_program(process: asyncio.subprocess.Process) -> None:
+    """End a program, if it has not ended, and everything that it started."""
+    if process.returncode is None:
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+    await process.wait()
+    _kill_session(process.pid)
 
 
 def _kill_session(leader: int) -> None:
@@ -320,7 +343,8 @@ def _was_misconfigured(process: asyncio.subprocess.Process | None) -> bool:
     return process is not None and process.returncode == MISCONFIGURED
 
 
-def _how(status: int) -> str:
+def describe_end(status: int) -> str:
+    """How a program ended, from its exit status."""
     if status < 0:
         return f"signal {-status}"
     return f"signal {status - 128}" if status > 128 else f"exit status {status}"

@@ -1,7 +1,7 @@
 """`hone up`: run engine, proxy, judge and learner as child processes.
 
 Owns: which programs there are, and the order in which they start and stop. Refuses: their work, their command lines
-(`proxy.engine.command`), run.json (`proxy.supervision.run_file`), checks (`proxy.doctor`), and the output format
+(`proxy.engine.command`), run.json (`proxy.programs.run_file`), checks (`proxy.doctor`), and the output format
 (`proxy.supervision.console`).
 
 While starting, any misconfigured program stops everything. Later, a misconfigured judge or learner stays down, as does
@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ from proxy.doctor.engines import check_stored_bases
 from proxy.engine.command import EngineCommand, engine_command, engine_key, engine_urls, health_check
 from proxy.engine.startup_phase import startup_phase
 from proxy.errors import ConfigError, StartError
+from proxy.programs.run_file import SupervisedProgram, read_run_file, remove_run_file, write_run_file
+from proxy.programs.start_request import Job, requested_job
 from proxy.settings.display import as_environment
 from proxy.settings.gpus import visible_gpus
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings, pause_limit
 from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
 from proxy.supervision.first_request import describe_ready, local_url
-from proxy.supervision.run_file import read_run_file, remove_run_file, write_run_file
+from proxy.supervision.jobs import JobRunner
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor
 from recorder.base.findings import Finding, FindingLevel, has_errors
 from recorder.errors import StoreError
@@ -62,6 +65,7 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 
 
 PROXY_START_TIMEOUT_S = 60.0
+JOB_GRACE_S = 30.0  # a campaign ends its attempts and its step's rows, and can go on later
 STARTUP_LINES = 200  # of the engine's log, in which it says what it does
 LOG_TAIL_LINES = 5  # log lines of a failed child, shown with its state
 KILLED_LEARNER = "Lower trainer.token_budget, or give the trainer more memory; then start `hone up` again"
@@ -95,6 +99,7 @@ class HoneUp:
         self._stop = asyncio.Event()
         self._ending = False  # from here on no run file is written
         self._is_sharing = settings.engine.share != "split"
+        self._jobs = JobRunner(settings.data, partial(requested_job, settings), self._job, output, self._tell_others)
         self._project: Project  # once the store is open
 
     async def run(self) -> None:
@@ -123,7 +128,8 @@ class HoneUp:
             if not self._stop.is_set():
                 await self._until_stopped(self._check_after_start(store, stages))
             if not self._stop.is_set():
-                await self._stop.wait()
+                async with self._jobs.serving():
+                    await self._stop.wait()
             self._raise_failure()
         finally:
             stages.cancel()
@@ -304,6 +310,11 @@ class HoneUp:
         program = self._hone("learn", env=visible_gpus(self._settings.trainer.gpus))
         return replace(program, phase_file=phase_file, if_killed=KILLED_LEARNER)
 
+    def _job(self, job: Job) -> Program:
+        command, *arguments = job.arguments
+        program = self._hone(command, name=job.name, env=visible_gpus(self._settings.trainer.gpus), grace_s=JOB_GRACE_S)
+        return replace(program, argv=(*program.argv, *arguments))
+
     def _hone(
         self,
         command: str,
@@ -336,10 +347,13 @@ class HoneUp:
     def _changed(self, supervisor: Supervisor) -> None:
         shown = [_line(one) for one in self.supervisors.values()]
         self._output.programs(shown, _line(supervisor))
-        if self._started() and not self._ending:
-            self._write_run_file()
+        self._tell_others()
         if supervisor.program.name in _SERVING and _failed_later(supervisor):
             self._stop.set()
+
+    def _tell_others(self) -> None:
+        if self._started() and not self._ending:
+            self._write_run_file()
 
     def _raise_failure(self) -> None:
         """Raise StartError if engine or proxy failed after it had been up."""
@@ -368,7 +382,17 @@ class HoneUp:
             proxy_url=self.proxy_url,
             engine_urls=engine_urls(self._settings.engine),
             pids=pids,
+            programs=[*self._shown_programs()],
+            job=self._jobs.run,
         )
+
+    def _shown_programs(self) -> Iterator[SupervisedProgram]:
+        """The programs for other processes; with several workers, each of them has a log too."""
+        for name, one in self.supervisors.items():
+            yield SupervisedProgram(name, one.state, one.detail)
+            workers = self._settings.proxy.workers if name == "proxy" else 1
+            if workers > 1:
+                yield from (SupervisedProgram(f"proxy-{n}", one.state, "a worker") for n in range(1, workers + 1))
 
 
 def _failed_later(supervisor: Supervisor) -> bool:

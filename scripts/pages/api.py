@@ -62,7 +62,7 @@ Json = dict[str, Any]
 
 def schema() -> Json:
     """Return the OpenAPI schema of `/hone/v1`, without serving anything."""
-    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "status_service")}
+    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "status_service", "programs")}
     app = Litestar([*HANDLERS], dependencies=given, openapi_config=OPENAPI)
     return app.openapi_schema.to_schema()
 

@@ -22,7 +22,7 @@ from examples.helpdesk.demo import CONFIG
 from proxy.settings.loader import load_settings
 from recorder.views.campaigns.events import BEGUN, STEP, VALIDATION
 from recorder.views.campaigns.lengths import AttemptLengths
-from tests.trainer.report.played import step, validated
+from tests.recorder.report.played import step, validated
 
 
 def result(case: Case, *successes: float, each_s: float = 100.0) -> CaseResult:

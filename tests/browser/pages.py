@@ -45,6 +45,8 @@ OPENED: Final[Sequence[Where]] = (
     Where("/trajectories", "search", lambda _: f"/trajectories?{SEARCH}=depot&alias=helpdesk"),
     Where("/trajectories", "nothing found", lambda _: "/trajectories?state=abandoned"),
     Where("/traffic", "by client", lambda _: "/traffic?range=30d&split=client&origin=any"),
+    Where("/campaigns/{campaign:str}", "its results", lambda rich: f"/campaigns/{rich.campaign}"),
+    Where("/programs/{name:str}", "a log", lambda _: "/programs/proxy"),
     Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
     Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),
     Where("/versions/{name:path}", "rejected", lambda _: "/versions/helpdesk@3"),
@@ -53,7 +55,10 @@ OPENED: Final[Sequence[Where]] = (
     Where("/versions/move", "canary", lambda rich: f"/versions/move?do=canary&share=20&version={rich.canary}"),
 )
 # What is no page: part of one, or a file.
-PARTS: Final = frozenset({"/static/{name:str}", "/charts/{name:str}", "/traffic/charts/{name:str}"})
+PARTS: Final = frozenset({
+    "/static/{name:str}", "/charts/{name:str}", "/traffic/charts/{name:str}", "/programs/{name:str}/lines",
+    "/campaigns/{campaign:str}/report.html", "/campaigns/{campaign:str}/charts/{name:str}",
+})  # fmt: skip
 # What is a page only of what it is asked about.
 _ASKED: Final = frozenset({"/versions/move"})
 

@@ -9,11 +9,11 @@ import pytest
 from playwright.async_api import Browser, ViewportSize
 
 from recorder.base.terminal import clean
+from recorder.report import page as pages
 from tests.browser.looking import sound
 from tests.browser.visiting import NARROW, WIDE, Scheme
 from tests.proxy.dashboard.xss import CORPUS
-from tests.trainer.report.test_page import report
-from trainer.report import page as pages
+from tests.recorder.report.test_page import report
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

@@ -16,9 +16,9 @@ from examples.running.command import SEEDS, ExampleRun, settings, told
 from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
 from recorder.queue.training.budgets import CampaignJudgingCost
+from recorder.report.shapes import AlarmEvidence, MeasuredPoint
 from recorder.stats.means import share_interval
 from recorder.views.campaigns.events import Alarm, StepDone
-from trainer.report.shapes import AlarmEvidence, MeasuredPoint
 
 CONFIG = ROOT / "examples" / "inbox" / "hone.toml"
 

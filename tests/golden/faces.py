@@ -22,6 +22,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from tests.browser import pages
 from tests.browser.rich import Rich
+from tests.browser.served import supervised
 from tests.golden.stores import Stores
 from tests.judge import judge_server
 from tests.proxy.fake_engine import FakeEngine
@@ -118,6 +119,8 @@ REFUSED_ROUTES: Final[Sequence[str]] = (
     "/review?against=base",
     "/versions?alias=nobody",
     "/versions/helpdesk@99",
+    "/campaigns/nothing/report",
+    "/programs/nothing/log",
     "/nothing",
 )
 REFUSED_PAGES: Final[Sequence[str]] = (
@@ -131,6 +134,8 @@ REFUSED_PAGES: Final[Sequence[str]] = (
     "/versions/move?do=promote&version=helpdesk@3",
     "/versions/move?do=rollback&alias=support",
     "/review?group=nothing",
+    "/campaigns/nothing",
+    "/programs/nothing",
     "/nothing",
 )
 # What judges by a judge model: every group, so that a reply is shown too.
@@ -161,6 +166,9 @@ ROUTES: Final[Sequence[str]] = (
     "/versions/helpdesk@3",
     "/steps",
     "/training",
+    "/campaigns/{campaign}/report",
+    "/programs",
+    "/programs/proxy/log",
 )
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -261,11 +269,12 @@ async def write_all(stores: Stores, here: Path, to: Path) -> None:
 async def _served(data: Path, masks: Masks) -> AsyncIterator[Proxy]:
     store = await open_store(data, RecorderSettings(), migrate=True)
     try:
-        async with FakeEngine() as engine, serving(store, engine) as proxy:
-            masks.add(engine.url, "http://ENGINE")
-            masks.add(proxy.url, "http://PROXY")
-            masks.add(proxy.url.removeprefix("http://"), "PROXY")
-            yield proxy
+        with supervised(data) as programs:
+            async with FakeEngine() as engine, serving(store, engine, programs=programs) as proxy:
+                masks.add(engine.url, "http://ENGINE")
+                masks.add(proxy.url, "http://PROXY")
+                masks.add(proxy.url.removeprefix("http://"), "PROXY")
+                yield proxy
     finally:
         await store.close()
 

@@ -19,8 +19,8 @@ from recorder.views.campaigns import events
 from recorder.views.campaigns.events import VALIDATION, Alarm, CampaignEnded, SettingChanged
 from tests.browser import rich
 from tests.browser.rich import Rich
+from tests.recorder.report.played import Played, climbed, played, validated
 from tests.recorder.talk import PROJECT
-from tests.trainer.report.played import Played, climbed, played, validated
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,21 @@ async def test_score_json_is_for_programs(store: Store, recorded: Recorded, scor
     assert json.loads(shown["reply"])["trajectories"]
 
 
+async def test_a_recipe_is_tried_on_a_group_and_nothing_is_stored(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
+    result = await score(group_id, "--judge-recipe", "strict", "--debug", **strict)
+    assert result.exit_code == 0, result.output
+    assert "Be strict." in result.output
+    assert "by the judge recipe 'strict'" in " ".join(result.output.split())
+    assert await scores.list_scores(store, group_id) == []
+    result = await score(group_id, "--judge-recipe", "lax", **strict)
+    assert (result.exit_code, "known: default, strict" in result.output) == (2, True)
+    for flag in ("--save", "--again", "--open"):
+        result = await score(group_id, "--judge-recipe", "strict", flag, **strict)
+        assert (result.exit_code, "tries a recipe on one GROUP" in " ".join(result.output.split())) == (2, True)
+
+
 async def test_score_save_scores_a_scored_group_anew(store: Store, recorded: Recorded, score: Any) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     assert (await score(group_id, "--save")).exit_code == 0

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import httpx
 
 from proxy.notifications.target import Target
+from proxy.programs.service import ProgramService
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.supervision.app import AppParts, HoneApp, create_app
@@ -117,6 +118,7 @@ async def serving(
     declared: Collection[str] = (),
     share: Share = "split",
     notified: Target | None = None,
+    programs: ProgramService | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers. `declared`:
     aliases of the settings."""
@@ -137,7 +139,7 @@ async def serving(
     versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url, declared=declared)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
-    more |= {"share": share, "notified": notified}
+    more |= {"share": share, "notified": notified, "programs": programs or ProgramService(None)}
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(
         AppParts(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)

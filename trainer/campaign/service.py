@@ -22,20 +22,13 @@ from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import CampaignMeasure, Validation
-from recorder.views.campaigns.measures import measure_value
+from recorder.views.campaigns.measures import rank_versions
 from trainer.errors import CampaignError
 from trainer.progress import Notice, Progress
 
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S: Final = 5.0
 _PROXY_GONE_S: Final = 15.0  # a proxy reports every ten seconds
-
-
-def rank_versions(validations: Sequence[Validation], measure: CampaignMeasure) -> list[tuple[str, float]]:
-    """Versions with their last measure, the best first; if equal, the newest."""
-    newest = {one.version: value for one in validations if (value := measure_value(one, measure)) is not None}
-    placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
-    return [(name, value) for value, _, name in placed]
 
 
 class AliasService:

@@ -1,6 +1,6 @@
 """`hone report`.
 
-Owns: its flags, and where the page is written. Refuses: what a report contains (`trainer.report`).
+Owns: its flags, and where the page is written. Refuses: what a report contains (`recorder.report`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from recorder.base.terminal import echo, show, write_json
 
 if TYPE_CHECKING:
     from recorder.commands.context import Context
+    from recorder.report.shapes import CampaignReport
     from recorder.store.database import Project
-    from trainer.report.shapes import CampaignReport
 
 
 @click.command()
@@ -34,7 +34,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     can read them.
     """
     from recorder.commands.context import run
-    from trainer.report import page, terminal
+    from recorder.report import page, terminal
 
     found = run(context, lambda project: _load_report(project, campaign))
     if page_path is not None:
@@ -48,6 +48,6 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
 
 
 async def _load_report(project: Project, campaign: str | None) -> CampaignReport:
-    from trainer.report.contents import find_campaign, gather_report
+    from recorder.report.contents import find_campaign, gather_report
 
     return await gather_report(project.store, await find_campaign(project, campaign))

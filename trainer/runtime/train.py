@@ -3,7 +3,7 @@
 Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, that a failed
 report never hides how the campaign ended, and reporting tools that the proxy withholds from attempts because they may
 write. Refuses: the steps (`trainer.campaign.loop`), the campaign's row (`trainer.campaign.record`), the report's
-contents (`trainer.report`), and withholding tools (`proxy.mcp_gateway.write_protection`).
+contents (`recorder.report`), and withholding tools (`proxy.mcp_gateway.write_protection`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
 from recorder.registry import tool_permissions
 from recorder.registry.aliases import AliasView
+from recorder.report import page, terminal
+from recorder.report.contents import gather_report
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import CampaignEnded, CampaignMeasure
 from recorder.views.campaigns.history import read_history
@@ -39,8 +41,6 @@ from trainer.campaign.sampling import RoundSampler
 from trainer.errors import AliasBusy, TrainerError
 from trainer.measures import arms
 from trainer.progress import CompositeProgress, JsonProgress, Notice, PhaseStatus, Progress
-from trainer.report import page, terminal
-from trainer.report.contents import gather_report
 from trainer.runtime import measures
 from trainer.runtime.rank_program import require_undivided_gpus
 from trainer.runtime.resolved_settings import trainer_settings

@@ -59,6 +59,8 @@ async def group_page(
         shown=cut_ids(one.trajectory.external_id or one.trajectory.id for one in compared.attempts),
         why=explain_reason(head.reason) if head.reason else None,
         not_again=rescoring.refusal_reason(head.state, head.reason),
+        recipes=context.programs.recipes,
+        programs=await context.programs.view() if context.programs.recipes else None,
     )
 
 
@@ -114,6 +116,16 @@ async def rescore_group(context: ForPages, request: AnyRequest, group: Id) -> Re
     why = str(await context.hone.recorder.redaction.redact_value(forms.field_text(form, "why")))
     await rescoring.request_rescore(context.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
     return forms.back_to(f"{_path(group_id)}#rescore")
+
+
+@post("/groups/{group:str}/trial", include_in_schema=False)
+async def try_recipe(context: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+    """Have `hone up` judge the group by another recipe, without a score. Raises UnknownObject, StateConflict."""
+    form = await forms.read_fields(request)
+    group_id = await _find_group(context, request, group)
+    recipe = forms.field_text(form, "recipe")
+    await context.programs.request_trial(group_id, recipe, caller_id(caller_of(request)))
+    return forms.back_to(f"{_path(group_id)}?tried={quote(recipe, safe='')}#trial")
 
 
 @post("/groups/{group:str}/preference", include_in_schema=False)

@@ -1,6 +1,6 @@
 """How long a campaign's training attempts took, and whether it trained on long and short ones alike.
 
-Owns: reading durations, and the split at their median. Refuses: showing it (`trainer.report`).
+Owns: reading durations, and the split at their median. Refuses: showing it (`recorder.report`).
 
 A campaign that samples ahead takes what ends first. If it trained on short tasks more than on long ones, this shows it.
 """

@@ -60,6 +60,13 @@ def measure_value(event: StepDone | Validation, by: CampaignMeasure) -> float | 
     return event.win_rate if by is CampaignMeasure.WINS and isinstance(event, Validation) else None
 
 
+def rank_versions(validations: Sequence[Validation], measure: CampaignMeasure) -> list[tuple[str, float]]:
+    """Versions with their last measure, the best first; if equal, the newest."""
+    newest = {one.version: value for one in validations if (value := measure_value(one, measure)) is not None}
+    placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
+    return [(name, value) for value, _, name in placed]
+
+
 def measure_spread(event: StepDone | Validation, by: CampaignMeasure) -> float | None:
     """Return the standard deviation of one attempt's reward, or None if the measure is a share or it is unknown."""
     known = event.figures if isinstance(event, Validation) else event.metrics

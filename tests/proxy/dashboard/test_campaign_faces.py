@@ -14,6 +14,9 @@ from proxy.commands.status import _learning
 from recorder.queue import campaigns
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.training import steps
+from recorder.report import terminal
+from recorder.report.contents import gather_report
+from recorder.report.page import render_page
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
 from recorder.views.campaigns.events import BEGUN, STEP, CampaignBegun, CampaignMeasure, StepDone, encode_event
@@ -21,9 +24,6 @@ from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
 from trainer.progress import event_text
-from trainer.report import terminal
-from trainer.report.contents import gather_report
-from trainer.report.page import render_page
 from trainer.trackers.event_figures import event_entry
 
 pytestmark = pytest.mark.slow

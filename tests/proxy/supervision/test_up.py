@@ -153,6 +153,33 @@ async def test_up_restarts_a_killed_proxy_and_stops_cleanly(
         assert (data / "logs" / "proxy.log").exists()
 
 
+async def test_up_starts_what_a_page_asks_for_and_shows_its_log(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """The campaign's file of scenarios does not exist, so it ends at once."""
+    data, config = tmp_path / "d", tmp_path / "hone.toml"
+    config.write_text('[campaign]\nagent = "true"\nscenarios = "no-such.jsonl"\n')
+    arguments = ("--no-judge", "--no-learn", "--engine", engine.url, "--model", "base", "--port", "0")
+    async with start("up", *arguments, "--data", str(data), "--config", str(config)):
+        url = (await until(lambda: run_file(data), within_s=60))["proxy_url"]
+        async with httpx.AsyncClient(verify=NO_TLS, base_url=f"{url}/hone/v1/programs") as client:
+
+            async def is_listening() -> bool:
+                return (await client.post("/jobs", json={"job": "campaign"})).status_code == 202
+
+            async def ended() -> dict[str, Any] | None:
+                job = (await client.get("")).json()["job"]
+                return dict(job) if job and job["state"] != "running" else None
+
+            await until(is_listening)
+            job = await until(ended)
+            assert (job["job"], job["state"]) == ("campaign", "failed")
+            log = (await client.get("/campaign/log")).json()["lines"]
+            assert any("no-such.jsonl" in line for line in log)
+            view = (await client.get("")).json()
+            assert ([one["name"] for one in view["programs"]], view["logs"]) == (["proxy"], ["proxy", "campaign"])
+
+
 async def test_up_with_a_judge_leaves_no_run_file_when_it_stops(
     start: Start, engine: ScriptedEngine, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ RingOf = Callable[[Script], AbstractAsyncContextManager[Ring]]
 @pytest.fixture(autouse=True)
 def _charts_stay_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign ends with a page. Nothing here looks at its charts, and drawing them takes a third of the CPU."""
-    monkeypatch.setattr("trainer.report.page.draw_svg", lambda chart: "<svg ></svg>")
+    monkeypatch.setattr("recorder.report.page.draw_svg", lambda chart: "<svg ></svg>")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from recorder.queue.claims import GroupClaim
 from recorder.queue.entered_steps import CAMPAIGN_ENDED
 from recorder.registry import alias_moves
 from recorder.registry.fingerprint import base_fingerprint
+from recorder.report.contents import find_campaign, gather_report
 from recorder.states import Purpose
 from recorder.store.database import Project, Store
 from recorder.store.schema import attempts, groups, step_groups
@@ -24,7 +25,6 @@ from tests.stores import Stores
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.campaign.living import trainer_settings
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
-from trainer.report.contents import find_campaign, gather_report
 from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow  # whole campaigns

@@ -29,6 +29,8 @@ from recorder.queue import campaigns
 from recorder.queue.campaigns import CampaignView
 from recorder.registry import ancestry, versions
 from recorder.registry.fingerprint import base_fingerprint
+from recorder.report.contents import gather_report
+from recorder.report.shapes import CampaignReport, MeasuredPoint
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.database import Project
@@ -40,8 +42,6 @@ from tests.stores import Stores
 from tests.trainer.campaign.living import KillPoint, Life, trainer_settings
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes
 from trainer.artifacts import adapters
-from trainer.report.contents import gather_report
-from trainer.report.shapes import CampaignReport, MeasuredPoint
 from trainer.runtime.train import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # many programs, one after the other

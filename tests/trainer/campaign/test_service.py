@@ -14,8 +14,8 @@ from recorder.states import VersionState
 from recorder.store.database import Project
 from recorder.store.schema import groups, ledger
 from recorder.views.campaigns.events import CampaignMeasure, Validation
+from recorder.views.campaigns.measures import rank_versions
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script
-from trainer.campaign.service import rank_versions
 
 
 def validated(step: int, success: float | None, *, wins: float | None = None, version: str | None = None) -> Validation:

@@ -9,13 +9,13 @@ import pytest
 
 from proxy.settings.mcp import McpServerSettings
 from recorder.queue import campaigns
+from recorder.report.contents import find_campaign, gather_report
 from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring
 from trainer.errors import CampaignError
-from trainer.report.contents import find_campaign, gather_report
 
 pytestmark = pytest.mark.slow
 

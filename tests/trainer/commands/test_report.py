@@ -13,7 +13,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
 from recorder.store.bootstrap import open_store
 from tests.proxy.hone_command import hone
-from tests.trainer.report.played import climbed, played
+from tests.recorder.report.played import climbed, played
 
 pytestmark = pytest.mark.slow  # draws, and makes stores
 

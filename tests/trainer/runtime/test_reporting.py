@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from recorder.views.campaigns.events import CampaignEnded
+from tests.recorder.report.played import climbed, played
 from tests.stores import Stores
-from tests.trainer.report.played import climbed, played
 from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 from trainer.errors import CampaignError
 from trainer.progress import Notice

@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from recorder.base.terminal import NONE, build_table, clean, clean_line, format_number, percent
-from trainer.report import presentation
-from trainer.report.presentation import figure_title
-from trainer.report.shapes import CampaignReport, DrawnScenario, MeasuredPoint
+from recorder.report import presentation
+from recorder.report.presentation import figure_title
+from recorder.report.shapes import CampaignReport, DrawnScenario, MeasuredPoint
 
 _HEAD, _TAIL = 4, 16  # the first and last validations shown, if there are many
 _CHARS: Final = 100  # of a conversation's last message

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from proxy.supervision.run_file import RUN_FILE, find_stale_run, read_run_file, remove_run_file, write_run_file
+from proxy.programs.run_file import (
+    RUN_FILE,
+    JobRun,
+    SupervisedProgram,
+    find_job,
+    find_stale_run,
+    list_programs,
+    read_run_file,
+    remove_run_file,
+    write_run_file,
+)
 from trainer.runtime.services import running_proxy
 
 URL = "http://127.0.0.1:8700"
@@ -32,11 +42,25 @@ def test_what_runs_is_found_until_it_is_taken_away(tmp_path: Path) -> None:
         "engine_url": "http://a:1",
         "engine_urls": ["http://a:1", "http://b:2"],
         "pids": {"up": os.getpid(), "proxy": 7},
+        "programs": [],
+        "job": None,
     }
     remove_run_file(tmp_path)
     assert read_run_file(tmp_path) is None
     remove_run_file(tmp_path)  # a second time is no error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_and_the_job_are_read_as_they_were_written(tmp_path: Path) -> None:
+    programs, job = [SupervisedProgram("learn", "failed", "ended")], JobRun("campaign", "running", "key_1", 3.0)
+    write_run_file(tmp_path, proxy_url=URL, engine_urls=["http://a:1"], pids={}, programs=programs, job=job)
+    found = read_run_file(tmp_path)
+    assert found is not None
+    assert (list_programs(found), find_job(found)) == (programs, job)
+
+
+def test_a_file_of_an_earlier_hone_has_neither() -> None:
+    assert (list_programs({}), find_job({})) == ([], None)
 
 
 def test_it_is_the_owners_alone_also_where_its_draft_was_not(tmp_path: Path) -> None:

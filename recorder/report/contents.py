@@ -23,18 +23,9 @@ from recorder.queue.training.steps import list_steps
 from recorder.registry import tool_permissions, versions
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState, StepState
-from recorder.store import sql
-from recorder.store.database import Project, Store
-from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
-from recorder.views.campaigns.history import CampaignHistory, read_history
-from recorder.views.campaigns.lengths import read_lengths
-from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
-from recorder.views.campaigns.tokens import load_campaign_tokens
-from trainer.campaign.service import rank_versions
-from trainer.report import conversations
-from trainer.report.draws import load_draws
-from trainer.report.shapes import (
+from recorder.report import conversations
+from recorder.report.draws import load_draws
+from recorder.report.shapes import (
     CampaignReport,
     CampaignStatus,
     ExcludedTrajectories,
@@ -43,6 +34,14 @@ from trainer.report.shapes import (
     ScenarioPair,
     WithheldTools,
 )
+from recorder.states import CampaignState, StepState
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
+from recorder.views.campaigns.history import CampaignHistory, read_history
+from recorder.views.campaigns.lengths import read_lengths
+from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured, rank_versions
+from recorder.views.campaigns.tokens import load_campaign_tokens
 
 # Prefixes of a step's metrics (`trainer.campaign.measurement`), and the figures of its attempts and of the trainer.
 _HEALTH: Final = "health."

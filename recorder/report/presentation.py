@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 
 from recorder.base.terminal import NONE, format_number, percent
 from recorder.queue.training.budgets import CampaignJudgingCost
+from recorder.report.shapes import CampaignDraws, CampaignReport, DrawnGroups, GoalResult, MeasuredPoint, WithheldTools
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
 from recorder.views.campaigns.events import CampaignMeasure
 from recorder.views.campaigns.lengths import AttemptLengths
 from recorder.views.campaigns.tokens import CampaignTokens
-from trainer.report.shapes import CampaignDraws, CampaignReport, DrawnGroups, GoalResult, MeasuredPoint, WithheldTools
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _NAMES: Final = {CampaignMeasure.SUCCESS: "success", CampaignMeasure.WINS: "win rate", CampaignMeasure.REWARD: "reward"}

@@ -11,14 +11,9 @@ import pytest
 
 from recorder.base.terminal import clean, show
 from recorder.queue.training.budgets import CampaignJudgingCost
-from recorder.states import CampaignState
-from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged
-from recorder.views.campaigns.tokens import CampaignTokens, GateCost
-from tests.proxy.dashboard.xss import CORPUS
-from tests.trainer.report.played import step, validated
-from trainer.report import contents, page
-from trainer.report.contents import excluded_trajectories, phase_seconds
-from trainer.report.shapes import (
+from recorder.report import contents, page
+from recorder.report.contents import excluded_trajectories, phase_seconds
+from recorder.report.shapes import (
     AlarmEvidence,
     CampaignDraws,
     CampaignReport,
@@ -32,7 +27,12 @@ from trainer.report.shapes import (
     ScenarioPair,
     WithheldTools,
 )
-from trainer.report.terminal import report_text
+from recorder.report.terminal import report_text
+from recorder.states import CampaignState
+from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged
+from recorder.views.campaigns.tokens import CampaignTokens, GateCost
+from tests.proxy.dashboard.xss import CORPUS
+from tests.recorder.report.played import step, validated
 
 pytestmark = pytest.mark.slow  # draws
 

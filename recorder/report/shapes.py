@@ -1,6 +1,6 @@
 """Shapes of a report, which are also its JSON.
 
-Refuses: loading them (`trainer.report.contents`), and presentation (`terminal`, `page`).
+Refuses: loading them (`recorder.report.contents`), and presentation (`terminal`, `page`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from recorder.queue.campaigns import CampaignView
 from recorder.registry.versions import VersionView
+from recorder.report.shapes import AlarmEvidence, ReportConversation, ReportMessage, ScenarioPair
 from recorder.store.database import Store
 from recorder.views.campaigns.events import Alarm
 from recorder.views.lists.titles import load_tasks
@@ -24,7 +25,6 @@ from recorder.views.trajectory_detail.conversation import (
 )
 from recorder.views.trajectory_detail.outcome import version_names
 from recorder.views.versions.before_after import TrajectoryAttempt, most_improved_scenarios, version_attempts
-from trainer.report.shapes import AlarmEvidence, ReportConversation, ReportMessage, ScenarioPair
 
 PAIRS: Final = 3
 CHARS: Final = 1500  # of one message

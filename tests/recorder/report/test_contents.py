@@ -15,6 +15,9 @@ from recorder.queue import campaigns, draws, leases
 from recorder.queue.campaigns import NewScenario
 from recorder.queue.draws import Draw, DrawReason
 from recorder.registry import versions
+from recorder.report import conversations, presentation, terminal
+from recorder.report.contents import excluded_trajectories, find_campaign, gather_report
+from recorder.report.shapes import CampaignReport
 from recorder.states import CampaignState
 from recorder.store.database import Project
 from recorder.views.campaigns.events import (
@@ -30,12 +33,9 @@ from recorder.views.campaigns.events import (
 )
 from recorder.views.campaigns.lengths import AttemptLengths
 from recorder.views.campaigns.tokens import CampaignTokens, GateCost
+from tests.recorder.report.played import Played, climbed, played, step, validated
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
-from tests.trainer.report.played import Played, climbed, played, step, validated
-from trainer.report import conversations, presentation, terminal
-from trainer.report.contents import excluded_trajectories, find_campaign, gather_report
-from trainer.report.shapes import CampaignReport
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from statistics import fmean
 from recorder.queue import campaigns, draws
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.draws import Draw, DrawReason, GroupOutcome
+from recorder.report.shapes import CampaignDraws, DrawnGroups, DrawnScenario
 from recorder.store.database import Store
 from trainer.campaign_settings import CampaignSettings
-from trainer.report.shapes import CampaignDraws, DrawnGroups, DrawnScenario
 
 
 async def load_draws(store: Store, campaign: CampaignView) -> CampaignDraws | None:
