@@ -48,7 +48,7 @@ async def tools_page(context: ForPages, request: AnyRequest) -> Response[str]:
     return render_page(request, "tools.html", servers=tools.servers, usage=tools.usage, tasks=tasks)
 
 
-_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours
+_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours; those that are set are shown
 
 
 @get("/training", include_in_schema=False)
@@ -60,6 +60,8 @@ async def training_page(
 ) -> Response[str]:
     """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
     alias = alias or None
+    if context.hone.settings is not None:
+        await context.hone.settings.refresh()
     overview = await training_overview(context.project, context.status_service.loop, alias)
     steps = overview.steps
     if after is not None:
@@ -72,7 +74,8 @@ async def training_page(
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
         aliases=await get_aliases(context.project),
-        limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value is not None],
+        limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value],
+        paused=None if (follower := context.hone.settings) is None else follower.learn.paused,
         charts_of=step_charts(overview.steps),
         outcomes=outcome_chart(overview.outcomes),
     )

@@ -22,11 +22,13 @@ from judge.scoring import worker as worker_module
 from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder.base import rate_limited_log
 from recorder.errors import StoreUnavailable
 from recorder.queue import feedback, leases
 from recorder.queue.judging import rescoring, scores
 from recorder.queue.judging.records import JudgePrompt, load_prompts
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
@@ -72,7 +74,9 @@ async def working(
     """A worker that runs in the background."""
     stop = asyncio.Event()
     async with open_judge_context(settings, Project(store, PROJECT)) as context:
-        worker = JudgeWorker(Project(store, PROJECT), change(context), recorder or RecorderSettings(), learn=learn)
+        project = Project(store, PROJECT)
+        follower = SettingsFollower(project, HoneSettings(learn=learn or LearnSettings()))
+        worker = JudgeWorker(project, change(context), recorder or RecorderSettings(), follower=follower)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from proxy.settings.hone import HoneSettings
 from recorder.ids import new_id
 from recorder.messages.calls import (
     Address,
@@ -27,7 +28,8 @@ from recorder.queue.claims import GroupClaim
 from recorder.queue.groups import lookup
 from recorder.queue.training import adapter_trials
 from recorder.registry import alias_moves, aliases, moves, versions
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import LearnSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.stats.falls import ScenarioFigure
 from recorder.store.database import Project
@@ -114,7 +116,8 @@ def learner_of(
     **settings: float | str,
 ) -> Learner:
     of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
-    patience = StepSchedule(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
+    follower = SettingsFollower(Project(ring.store, PROJECT), HoneSettings(learn=learn or LearnSettings()))
+    patience = StepSchedule(ring.store, ring.alias, of_trainer, follower)
     return Learner(ring.store, ring.alias, of_trainer, trainer, told, patience)
 
 
