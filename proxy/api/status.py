@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 from litestar import Response, delete, get, put
 from litestar.di import NamedDependency
-from litestar.params import PathParameter
+from litestar.params import JSONBody, PathParameter
 from pydantic import BaseModel, ConfigDict
 
 from proxy.api.actions import caller_id
@@ -201,7 +201,7 @@ async def show_setting_changes(hone: Injected) -> Response[bytes]:
 
 @put("/hone/v1/settings/{key:path}", responses=response_spec(200, Setting))
 async def change_setting(
-    hone: Injected, status_service: ForStatusService, request: AnyRequest, key: SettingKey, data: NewValue
+    hone: Injected, status_service: ForStatusService, request: AnyRequest, key: SettingKey, data: JSONBody[NewValue]
 ) -> Response[bytes]:
     """Change a setting at run time: those of `[learn]` but `health`, and `promote`, `canary_share`, `holdback_share`
     and `sampling.override` of an alias.
