@@ -50,7 +50,7 @@ These settings change while programs run: of `[learn]` `paused`, `steps_per_hour
 |---|---|---|
 | the page Settings | *change…* beside the setting | *Undo* |
 | [`/hone/v1`](api.md) | `PUT /hone/v1/settings/learn.steps_per_hour` with `{"value": 4}` | `DELETE` of the same path |
-| a terminal | `hone config learn.steps_per_hour --set 4` (`--set ''`: not set) | `hone config learn.steps_per_hour --undo` |
+| a terminal | `hone config learn.hours --set 22:00-06:00` (`--set ''`: not set) | `hone config learn.hours --undo` |
 
 The proxy with its workers, the judge, the learner and `hone up` follow within 250 ms. A change wins over `hone.toml`,
 variables and flags, also after a restart, until it is undone; `hone config` and the page show its origin as `page`. The

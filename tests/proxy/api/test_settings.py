@@ -120,6 +120,6 @@ async def test_changing_is_for_admins_and_reading_for_readers(store: Store, engi
             ("GET", f"{PATH}/changes", {"read", "admin"}),
         ):
             for name, secret in secrets.items():
-                body = {"json": {"value": 2}} if method == "PUT" else {}
-                answer = await proxy.http.request(method, path, headers={"x-api-key": secret}, **body)
+                body = {"value": 2} if method == "PUT" else None
+                answer = await proxy.http.request(method, path, headers={"x-api-key": secret}, json=body)
                 assert answer.status_code == (200 if name in allowed else 403), (method, name)

@@ -113,7 +113,7 @@ async def test_a_running_canary_gets_the_share_that_is_set_at_run_time_unless_a_
 
         def has(share: float) -> Callable[[], Awaitable[bool]]:
             async def there() -> bool:
-                return (await world.alias()).canary_share == share
+                return bool((await world.alias()).canary_share == share)
 
             return there
 
@@ -133,7 +133,7 @@ async def test_what_is_held_back_of_a_promotion_follows_the_setting(make_world: 
         await changed(world, "holdback_share", 0)
 
         async def ended() -> bool:
-            return (await world.alias()).holdback_share == 0
+            return bool((await world.alias()).holdback_share == 0)
 
         await until(ended)
 
