@@ -74,7 +74,11 @@ async def training_page(
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
         aliases=await get_aliases(context.project),
-        limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value],
+        limits=[
+            one
+            for one in context.status_service.settings
+            if one.key.startswith(_LEARN) and one.value and one.value is not True
+        ],
         paused=None if (follower := context.hone.settings) is None else follower.learn.paused,
         charts_of=step_charts(overview.steps),
         outcomes=outcome_chart(overview.outcomes),
