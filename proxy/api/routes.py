@@ -41,6 +41,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_version,
     versions.show_steps,
     versions.show_training,
+    versions.pause_campaign,
+    versions.end_campaign,
     traffic.show_traffic,
     status.show_status,
     status.show_judge,

@@ -51,6 +51,7 @@ HANDLERS = [
     versions.alias_action_page,
     versions.apply_alias_action,
     overviews.training_page,
+    overviews.ask_of_campaign,
     chart_images.chart_image,
     overviews.judge_page,
     overviews.tools_page,

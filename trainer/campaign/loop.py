@@ -52,7 +52,7 @@ from trainer.campaign.stop_evaluation import (
     changed_settings,
     how_to_resume,
 )
-from trainer.campaign.stop_rules import StopCode, StopDecision
+from trainer.campaign.stop_rules import BY_PERSON, StopCode, StopDecision
 from trainer.campaign.validation import CampaignValidator
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
@@ -223,7 +223,11 @@ class Campaign:
         if self._pipeline is not None:
             await self._pipeline.pause()
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, history), warning=True))
+        how = how_to_resume(self._campaign.name, live.name, history)
+        if stop.detail.startswith(BY_PERSON):
+            again = f"`hone train --resume {self._campaign.name}` continues it"
+            how = f"paused, {stop.detail}: {live.name} is in service, and nothing is lost. {again}."
+        self._progress.tell(Notice(how, warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from recorder.queue.campaign_requests import CampaignRequest
 from recorder.stats.means import SURE, PooledMeasure, find_plateau, measure_gap
 from trainer.campaign.health import HealthFinding
 
@@ -24,7 +25,16 @@ class StopCode(StrEnum):
     EPOCHS = "epochs"
     CONVERGED = "converged"
     SCHEDULE_ENDED = "schedule_ended"  # the learning rate is 0: no further step would change anything
+    ENDED = "ended"  # by a person
     PAUSED = "paused"  # the campaign is stopped and can be resumed
+
+
+BY_PERSON: Final = "asked by "  # the beginning of a detail, before the name
+
+
+def asked_stop(asked: CampaignRequest) -> StopDecision:
+    """What a person's request means for the campaign."""
+    return StopDecision(StopCode.PAUSED if asked.wish == "pause" else StopCode.ENDED, f"{BY_PERSON}{asked.by}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from recorder.views.campaigns.lengths import read_lengths
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
 from recorder.views.campaigns.tokens import load_campaign_tokens
 from trainer.campaign.service import rank_versions
+from trainer.campaign.stop_rules import BY_PERSON
 from trainer.report import conversations
 from trainer.report.draws import load_draws
 from trainer.report.shapes import (
@@ -124,6 +125,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "epochs": "all its epochs are done",
     "converged": "the reward rises, but the measure no longer does",
     "schedule_ended": "no step can change anything",
+    "ended": "a person ended it",
 }
 
 
@@ -154,6 +156,8 @@ def _stopped(
         return CampaignStatus(
             INTERRUPTED, "Ctrl-C or a signal stopped it" if by_signal else str(campaign.reason), again
         )
+    if ended is not None and ended.detail.startswith(BY_PERSON):
+        return CampaignStatus(PAUSED, f"a person paused it: {ended.detail}", again)
     why = next((alarm for alarm in reversed(alarms) if alarm.then == "pause"), None)
     if why is not None:
         words = f"{why.rule} after step {why.step}: {why.detail}"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.api.route_parts import AnyRequest
-from proxy.dashboard import live
+from proxy.api.actions import caller_id
+from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.dashboard import forms, live
 from proxy.dashboard.chart_images import outcome_chart, step_charts
 from proxy.dashboard.renderer import ForPages, render_page
+from proxy.errors import BadRequest
+from recorder.queue.campaign_requests import Wish, ask_campaign
 from recorder.registry.aliases import get_aliases
 from recorder.views.lists.titles import load_tasks
 from recorder.views.status.training import STEPS, training_overview
@@ -83,3 +86,16 @@ async def training_page(
         charts_of=step_charts(overview.steps),
         outcomes=outcome_chart(overview.outcomes),
     )
+
+
+@post("/training/campaigns", include_in_schema=False)
+async def ask_of_campaign(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Ask a campaign to pause or to end. Raises BadRequest, NotFound, Conflict."""
+    form = await forms.read_fields(request)
+    wish = forms.field_text(form, "do")
+    if wish not in ("pause", "end"):
+        raise BadRequest("a campaign is asked to `pause` or to `end`.", param="do")
+    asked: Wish = "pause" if wish == "pause" else "end"
+    who = caller_id(caller_of(request))
+    await ask_campaign(context.hone.project, forms.field_text(form, "campaign"), asked, who)
+    return forms.back_to("/hone/training#campaigns")

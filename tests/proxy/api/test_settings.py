@@ -1,4 +1,4 @@
-"""Settings changed at run time over /hone/v1: who may, what is answered, and that the next call goes by the change."""
+"""Settings changed at run time and campaigns paused over /hone/v1: who may, what is answered, what holds from then on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recorder.queue import campaigns, leases
 from recorder.registry import keys
 from recorder.store.database import Project, Store
 from tests.proxy.api.asking import get
@@ -123,3 +124,29 @@ async def test_changing_is_for_admins_and_reading_for_readers(store: Store, engi
                 body = {"value": 2} if method == "PUT" else None
                 answer = await proxy.http.request(method, path, headers={"x-api-key": secret}, json=body)
                 assert answer.status_code == (200 if name in allowed else 403), (method, name)
+
+
+async def test_a_running_campaign_is_asked_to_pause_by_admins_alone(store: Store, engine: FakeEngine) -> None:
+    project = Project(store, PROJECT)
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
+        campaign = await campaigns.create_campaign(project, proxy.alias.id, "spring", {})
+        path = "/hone/v1/campaigns/spring"
+        left = await proxy.http.post(f"{path}/pause", json={})
+        assert (left.status_code, "`hone train --resume spring` continues it" in left.text) == (409, True)
+        assert await leases.acquire_lease(project, campaigns.lease_name(campaign.id), "trainer", 60)
+        asked = await proxy.http.post(f"{path}/pause", json={})
+        assert (asked.status_code, asked.json()["id"]) == (202, campaign.id)
+        [shown] = (await get(proxy, "/hone/v1/training"))[1]["campaigns"]
+        assert (shown["asked"]["wish"], shown["asked"]["by"]) == ("pause", "somebody on this machine")
+        assert (await proxy.http.post(f"{path}x/end", json={})).status_code == 404
+        _, reader = await keys.create_key(project, "reader", ["read"])
+        _, admin = await keys.create_key(project, "ops", ["admin"])
+
+        async def ends(secret: str) -> int:
+            return (await proxy.http.post(f"{path}/end", json={}, headers={"x-api-key": secret})).status_code
+
+        async def closed() -> bool:  # the absence of keys is believed for a second
+            return await ends("wrong") == 401
+
+        await until(closed)
+        assert [await ends(reader), await ends(admin)] == [403, 202]

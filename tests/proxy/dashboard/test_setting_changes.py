@@ -1,4 +1,4 @@
-"""Settings changed on the pages: the form, its refusals, the change with its undo and lines to paste, and the pause."""
+"""Settings changed on the pages: form, refusals, undo, lines to paste; learning and campaigns paused there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from recorder.queue import campaigns, leases
 from recorder.registry import keys
 from recorder.setting_changes.change_rows import list_changes, write_change
+from recorder.states import CampaignState
 from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.dashboard.test_in_force import signed_in
@@ -103,3 +105,22 @@ async def test_a_form_without_its_token_changes_nothing(proxy: Proxy) -> None:
     fields = {"csrf": "guessed", "key": "learn.paused", "value": "true"}
     assert (await proxy.http.post(CHANGE, data=fields)).status_code == 403
     assert await list_changes(Project(proxy.store, PROJECT)) == []
+
+
+async def test_a_running_campaign_is_paused_or_ended_on_the_page_training(proxy: Proxy) -> None:
+    project = Project(proxy.store, PROJECT)
+    campaign = await campaigns.create_campaign(project, proxy.alias.id, "spring <b>", {})
+    assert await leases.acquire_lease(project, campaigns.lease_name(campaign.id), "trainer", 60)
+    page = await opened(proxy.http, "/hone/training")
+    assert "Its best version is measured, and serves. It cannot be resumed." in page.text
+    form = page.form("/hone/training/campaigns", do="pause")
+    answer = await sent(proxy.http, form)
+    assert answer.headers["location"] == "/hone/training#campaigns"
+    page = await opened(proxy.http, "/hone/training")
+    assert "somebody on this machine asked to pause it" in page.text
+    assert "/hone/training/campaigns" not in {one.action for one in page.forms}
+    await sent(proxy.http, form, 400, do="shout")
+    await campaigns.finish_campaign(proxy.store, campaign.id, CampaignState.STOPPED, "paused")
+    page = await opened(proxy.http, "/hone/training")
+    assert "hone train --resume spring <b>" in page.text
+    assert "b" not in page.tags
