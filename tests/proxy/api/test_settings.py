@@ -1,4 +1,4 @@
-"""Settings changed at run time and campaigns paused over /hone/v1: who may, what is answered, what holds from then on."""
+"""Settings changed at run time and campaigns paused over /hone/v1: who may, what is answered, and what holds then."""
 
 from __future__ import annotations
 
