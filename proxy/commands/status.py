@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from proxy.commands.setting_changes import change_setting, load_with_changes
 from proxy.errors import ConfigError
 from recorder.base.terminal import (
     build_table,
@@ -57,6 +56,8 @@ def config(context: Context, key: str | None, preset: str | None, value: str | N
     changed at run time, on the page Settings, by the API or by --set, and wins over all others. hone.toml is never
     written.
     """
+    from proxy.commands.setting_changes import change_setting, load_with_changes
+
     if (value is not None or undo) and (key is None or (value is not None and undo)):
         raise click.UsageError("give --set or --undo, and the KEY that it changes.")
     context.override("campaign.preset", preset)

@@ -53,7 +53,7 @@ class Pace:
 class Notifier:
     """Runs inside a proxy: `async with notifier.running(): …`.
 
-    `load_status`: reads the status. `by_hand`: the aliases whose versions wait for a person.
+    `load_status`: reads the status. `by_hand`: returns the aliases whose versions wait for a person now.
     """
 
     def __init__(
