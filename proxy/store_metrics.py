@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 class StoreMetrics(Collector):
     """The metrics of one project. An app has one."""
 
-    def __init__(self, project: Project, settings: RecorderSettings, learn: LearnSettings | None = None) -> None:
+    def __init__(
+        self, project: Project, settings: RecorderSettings, learn: Callable[[], LearnSettings] = LearnSettings
+    ) -> None:
         self._project = project
         self._settings = settings
         self._learn = learn
@@ -69,7 +71,7 @@ class StoreMetrics(Collector):
         return generate_latest(self._registry)
 
     async def _read(self) -> None:
-        figures = await load_figures(self._project, self._settings, self._learn)
+        figures = await load_figures(self._project, self._settings, self._learn())
         holders = [lease.name for lease in await leases.list_holders(self._project)]
         self._workers = {
             "judge": sum(name.startswith(leases.JUDGE) for name in holders),

@@ -101,6 +101,10 @@ class FilterInvalid(RecorderError):
         self.word = word
 
 
+class SettingInvalid(RecorderError):
+    """A setting does not accept this value. The message is that of the same value in hone.toml."""
+
+
 class RubricInvalid(RecorderError):
     """A scenario's criteria cannot be judged or cannot produce a reward.
 

@@ -108,6 +108,9 @@ class LearnSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    paused: bool = False
+    """Whether learning is paused: no training step begins, and judging goes on. The pages, `/hone/v1` and `hone config
+    learn.paused --set true` pause a running learner."""
     steps_per_hour: int | None = Field(None, ge=1)
     """Most training steps of an alias in any hour. Default: no limit."""
     judge_tokens_per_day: int | None = Field(None, ge=1)

@@ -43,8 +43,9 @@ SETTINGS = {
 }
 # What settings models import beside one another, the standard library and pydantic.
 SETTINGS_BASE = {f"recorder.base.{name}" for name in ("function_paths", "hours", "patterns", "rules", "urls")}
-# A leaf of the settings without a model: the rules of a list of GPUs, which engine and trainer share.
-SETTINGS_LEAVES = {"proxy.settings.gpus"}
+# Leaves of the settings without a model: the rules of a list of GPUs, which engine and trainer share, and the message
+# about a wrong value, which is the same for a change at run time.
+SETTINGS_LEAVES = {"proxy.settings.gpus", "proxy.settings.value_errors"}
 
 # Files at a package's root: its base, which imports none of its folders but `base/`, and its entry points, which no
 # folder imports.
@@ -75,8 +76,11 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "queue": {"base", "messages", "registry", "stats", "store"},
         "capture": {"base", "messages", "queue", "store"},
         "search": {"messages", "queue", "store"},
+        "setting_changes": {"base", "store"},
         "totals": {"messages", "queue", "store"},
-        "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
+        "views": {
+            "base", "messages", "queue", "registry", "search", "setting_changes", "stats", "store", "totals",
+        },
         "report": {"base", "processes", "queue", "registry", "stats", "store", "views"},
         "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
         "commands": {

@@ -61,6 +61,7 @@ async def run_worker(settings: HoneSettings) -> None:
         from judge.scoring.setup import check_settings, describe_parts, open_judge_context
         from judge.scoring.worker import JudgeWorker
         from recorder.processes.signals import call_on_stop
+        from recorder.setting_changes.follower import SettingsFollower
         from recorder.store.bootstrap import open_store
         from recorder.store.database import Project
 
@@ -70,10 +71,10 @@ async def run_worker(settings: HoneSettings) -> None:
     with call_on_stop(stop.set):
         store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
         try:
-            async with open_judge_context(settings.judge, Project(store, settings.project)) as judge_context:
-                worker = JudgeWorker(
-                    Project(store, settings.project), judge_context, settings.recorder, learn=settings.learn
-                )
+            project = Project(store, settings.project)
+            follower = SettingsFollower(project, settings)
+            async with open_judge_context(settings.judge, project) as judge_context, follower.running():
+                worker = JudgeWorker(project, judge_context, settings.recorder, follower=follower)
                 parts = "; ".join(
                     f"{name}: {describe_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known
                 )

@@ -22,6 +22,7 @@ from judge.rewards.judge_context import JudgeContext
 from judge.scoring import cross_check
 from judge.scoring.cross_check import CrossChecker, JudgeAssignment
 from judge.scoring.group_score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, is_comparison_only, score_group
+from proxy.settings.hone import HoneSettings
 from recorder.base.connection_failures import describe_failure
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import Conflict, StoreError
@@ -33,7 +34,8 @@ from recorder.queue.judging.rescoring import needs_new_prompt
 from recorder.queue.leases import JUDGE, holder_name, keep_presence
 from recorder.queue.training import budgets
 from recorder.queue.training.budgets import BudgetHold
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import RecorderSettings
 from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.changes import ChangeSignal, Topic
@@ -47,14 +49,14 @@ log = logging.getLogger(__name__)
 class JudgeBudget:
     """The budget and hours of one judge."""
 
-    def __init__(self, project: Project, learn: LearnSettings) -> None:
+    def __init__(self, project: Project, follower: SettingsFollower) -> None:
         self._project = project
-        self._learn = learn
+        self._follower = follower
         self._why: str | None = None
 
     async def held(self) -> BudgetHold | None:
         """Why judging of live groups is paused now, logged when a pause begins and ends. None: it is not paused."""
-        held = await budgets.judging_hold(self._project, self._learn)
+        held = await budgets.judging_hold(self._project, self._follower.learn)
         why = held.why if held else None
         if why != self._why:
             log.info(held.sentence("Judging")) if held else log.info("Judging continues.")
@@ -90,14 +92,14 @@ class JudgeWorker:
         context: JudgeContext,
         recorder: RecorderSettings,
         owner: str | None = None,
-        learn: LearnSettings | None = None,
+        follower: SettingsFollower | None = None,
     ) -> None:
         self.owner = owner or holder_name()
         self._project = project
         self._context = context
         self._recorder = recorder
-        self._learn = learn or LearnSettings()
-        self._budget = JudgeBudget(project, self._learn)
+        self._follower = follower or SettingsFollower(project, HoneSettings())
+        self._budget = JudgeBudget(project, self._follower)
         self._second = CrossChecker(project.store)
         self._settled = False  # whether the scoring judge was settled under these settings
         self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
@@ -114,7 +116,8 @@ class JudgeWorker:
                 keep_presence(self._project, JUDGE, self.owner, lease_s),
                 Sweeper(self._project, self._recorder, self.owner).running(),
             ):
-                with self._project.store.watch.on(Topic.GROUPS) as self._news:
+                watch = self._project.store.watch
+                with watch.on(Topic.GROUPS) as self._news, self._follower.telling(self._news.tell):
                     stopping.add_done_callback(lambda _: self._news.tell())
                     within_s: float | None = None
                     while not stop.is_set():
@@ -162,7 +165,7 @@ class JudgeWorker:
             self._looked_at = began
             if left:
                 log.info("%d groups excluded: %s", left, NEEDS_TWO_WHY)
-        if (max_age_s := self._learn.max_age_s) is not None:
+        if (max_age_s := self._follower.learn.max_age_s) is not None:
             waiting = (GroupState.READY, GroupState.UNSCORED)
             left = await scores.exclude_old_groups(self._project, waiting, max_age_s)
             if left:

@@ -76,6 +76,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method == "DELETE":
             return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
+    if path.startswith("/hone/v1/settings") and method not in SAFE_METHODS:
+        return Scope.ADMIN
     if path.rstrip("/") == "/mcp":
         return Scope.INFER
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)

@@ -31,7 +31,7 @@ from proxy.errors import (
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
 from proxy.http.content_coding import ACCEPTED
-from recorder.errors import Conflict, FilterInvalid, InvalidId, NotFound, StoreError, TooSlow
+from recorder.errors import Conflict, FilterInvalid, InvalidId, NotFound, SettingInvalid, StoreError, TooSlow
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ def translate_error(error: Exception, scope: Mapping[str, Any]) -> CallerError:
         return error
     if isinstance(error, FilterInvalid):
         return BadRequest(f"{error}.", param=error.word[:80])
+    if isinstance(error, SettingInvalid):
+        return BadRequest(f"{error}.", param="value")
     if isinstance(error, TooSlow):
         return Unavailable(f"{method} {path[:200]}: {error}. {_LESS}")
     for kind, translated in _TRANSLATED.items():

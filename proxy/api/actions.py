@@ -24,18 +24,29 @@ from recorder.registry.alias_moves import BY_HAND
 from recorder.registry.aliases import AliasView
 from recorder.registry.keys import SOMEBODY, Scope
 from recorder.registry.versions import VersionView, get_version, get_version_by_name
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.store.database import Project, Store
 from recorder.views.trajectories.transcripts import find_owners, find_trajectory, list_members
 
 
 @dataclass(frozen=True, slots=True)
 class HoneActions:
-    """What the actions need: the project, its recorder, its versions in service, and who receives notifications."""
+    """What the actions need: the project, its recorder, its versions in service, who receives notifications, and the
+    settings as they are now.
+    """
 
     project: Project
     recorder: Recorder
     versions: ServiceRouter
     target: Target | None = None
+    settings: SettingsFollower | None = None
+
+    @property
+    def follower(self) -> SettingsFollower:
+        """The settings as they are now. Raises NotFound in a program without any."""
+        if self.settings is None:
+            raise NotFound("this program has no settings to change: `hone serve` and `hone up` have.")
+        return self.settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,9 +188,9 @@ def query_words(request: AnyRequest) -> list[tuple[str, str]]:
     return parse_qsl(request.url.query, keep_blank_values=True)
 
 
-def json_response(value: object) -> Response[bytes]:
+def json_response(value: object, status: int = 200) -> Response[bytes]:
     """Return a view of the store, or a list of them, as JSON; token ids and logprobs become lists of numbers."""
-    return Response(orjson.dumps(value, default=_listed), media_type="application/json")
+    return Response(orjson.dumps(value, default=_listed), status_code=status, media_type="application/json")
 
 
 def _listed(value: object) -> object:

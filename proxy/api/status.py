@@ -1,8 +1,8 @@
-"""Status in /hone/v1: the project, the judge, tools, settings and keys. Read-only.
+"""Status in /hone/v1: the project, the judge, tools, settings and keys; and changing settings at run time.
 
 Owns: these routes, what only this process knows (its settings, its MCP servers), and the cache of views that are slow
 on a large store: one query serves all callers, which get the previous view meanwhile. Refuses: the queries
-(`recorder.views.status`), and changing keys (pages and command line).
+(`recorder.views.status`), what a change is (`recorder.setting_changes`), and changing keys (pages and command line).
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
-from litestar import Response, get
+from litestar import Response, delete, get, put
 from litestar.di import NamedDependency
+from litestar.params import JSONBody, PathParameter
+from pydantic import BaseModel, ConfigDict
 
-from proxy.api.route_parts import Injected, json_response, response_spec
+from proxy.api.actions import caller_id
+from proxy.api.route_parts import AnyRequest, Injected, caller_of, json_response, response_spec
 from recorder.registry import keys
 from recorder.registry.keys import KeyView
+from recorder.setting_changes import actions as setting_actions
+from recorder.setting_changes.change_rows import SettingChange, list_changes
 from recorder.store.database import Project
 from recorder.views.status.answers import AnsweredStatus, load_answered_status
 from recorder.views.status.judging import JudgingView, load_judging
@@ -88,12 +93,21 @@ def _retrieve_error(task: asyncio.Task[_CachedView[T]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting in force, secrets masked. `origin`: where its value came from."""
+    """A setting in force, secrets masked. `origin`: where its value came from; `page`: it was changed at run time.
+
+    `change`: the change in force. `changeable`: the setting can change at run time. `file_value`: the value of
+    hone.toml, variables and flags, which holds after an undo. `toml`: the lines that have the changed value in
+    hone.toml; None: no change is in force, or it is that no value is set.
+    """
 
     key: str
     value: Any
     origin: str
     about: str
+    change: SettingChange | None = None
+    changeable: bool = False
+    file_value: Any = None
+    toml: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +124,26 @@ class StatusService:
     def __init__(
         self,
         project: Project,
-        loop: LoopSettings,
-        settings: Sequence[Setting] = (),
+        loop: Callable[[], LoopSettings],
+        settings: Callable[[], Sequence[Setting]] = tuple,
         servers: Mapping[str, str] | None = None,
     ) -> None:
-        self.loop = loop
-        self.settings = tuple(settings)
+        self._loop = loop
+        self._settings = settings
         self._servers = dict(servers or {})
-        self._status = StaleWhileRevalidate(lambda: load_answered_status(project, loop))
+        self._status = StaleWhileRevalidate(lambda: load_answered_status(project, loop()))
         self._judging = StaleWhileRevalidate(lambda: load_judging(project))
         self._tooling = StaleWhileRevalidate(lambda: load_tool_usage(project))
+
+    @property
+    def loop(self) -> LoopSettings:
+        """The settings that decide when each stage begins, as they are now."""
+        return self._loop()
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """All settings in force."""
+        return self._settings()
 
     async def status(self) -> AnsweredStatus:
         """Load the project's status, with its answers. Raises StoreError."""
@@ -159,9 +183,57 @@ async def show_tools(status_service: ForStatusService) -> Response[bytes]:
 
 
 @get("/hone/v1/settings", responses=response_spec(200, list[Setting]))
-async def show_settings(status_service: ForStatusService) -> Response[bytes]:
+async def show_settings(status_service: ForStatusService, hone: Injected) -> Response[bytes]:
     """Return the settings in force and where each value came from, secrets masked."""
+    if hone.settings is not None:
+        await hone.settings.refresh()
     return json_response(status_service.settings)
+
+
+SettingKey = Annotated[str, PathParameter(description="The setting as in hone.toml: `learn.steps_per_hour`.")]
+
+
+class NewValue(BaseModel):
+    """A setting's new value."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    value: bool | int | float | str | None
+    """As in hone.toml; null: not set."""
+
+
+@get("/hone/v1/settings/changes", responses=response_spec(200, list[SettingChange]))
+async def show_setting_changes(hone: Injected) -> Response[bytes]:
+    """Return the last fifty changes of settings at run time, newest first: who changed what, when, before and after."""
+    return json_response(await list_changes(hone.project))
+
+
+@put("/hone/v1/settings/{key:path}", responses=response_spec(200, Setting))
+async def change_setting(
+    hone: Injected, status_service: ForStatusService, request: AnyRequest, key: SettingKey, data: JSONBody[NewValue]
+) -> Response[bytes]:
+    """Change a setting at run time: those of `[learn]` but `health`, and `promote`, `canary_share`, `holdback_share`
+    and `sampling.override` of an alias.
+
+    Every program follows within 250 ms. The change wins over hone.toml, variables and flags until it is undone.
+    """
+    named = str(key).lstrip("/")
+    await setting_actions.set_value(hone.follower, named, data.value, caller_id(caller_of(request)))
+    return json_response(_setting(status_service, named))
+
+
+@delete("/hone/v1/settings/{key:path}", status_code=200, responses=response_spec(200, Setting))
+async def undo_setting(
+    hone: Injected, status_service: ForStatusService, request: AnyRequest, key: SettingKey
+) -> Response[bytes]:
+    """Undo the change of a setting: hone.toml, variables and flags hold again."""
+    named = str(key).lstrip("/")
+    await setting_actions.undo(hone.follower, named, caller_id(caller_of(request)))
+    return json_response(_setting(status_service, named))
+
+
+def _setting(status_service: StatusService, key: str) -> Setting | None:
+    return next((one for one in status_service.settings if one.key == key), None)
 
 
 @get("/hone/v1/keys", responses=response_spec(200, list[KeyView]))

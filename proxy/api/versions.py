@@ -1,4 +1,4 @@
-"""Aliases, versions, steps and training in /hone/v1. Read-only.
+"""Aliases, versions, steps and training in /hone/v1, and asking a campaign to pause or end.
 
 Refuses: moving an alias, which pages, MCP and the command line do (`proxy.api.actions`), and training (`trainer`).
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromQuery, PathParameter
 
-from proxy.api.route_parts import Injected, json_response, response_spec
+from proxy.api.actions import caller_id
+from proxy.api.route_parts import AnyRequest, Injected, caller_of, json_response, response_spec
 from proxy.api.status import ForStatusService
 from proxy.errors import UnknownObject
+from recorder.queue.campaign_requests import Wish, ask_campaign
+from recorder.queue.campaigns import CampaignView
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import VersionMove, list_moves
 from recorder.report.contents import find_campaign, gather_report
@@ -80,3 +83,26 @@ async def show_training(
 ) -> Response[bytes]:
     """Return what training waits for, budgets spent, the newest steps, campaigns, and outcomes by ledger code."""
     return json_response(await training_overview(hone.project, status_service.loop, alias))
+
+
+CampaignName = Annotated[str, PathParameter(description="The campaign's id, or its name: the newest of that name.")]
+
+
+@post("/hone/v1/campaigns/{name:str}/pause", status_code=202, responses=response_spec(202, CampaignView))
+async def pause_campaign(hone: Injected, request: AnyRequest, name: CampaignName) -> Response[bytes]:
+    """Ask a running campaign to pause after its step; the best validated version serves then.
+
+    `hone train --resume NAME` continues it.
+    """
+    return await _ask(hone, request, name, "pause")
+
+
+@post("/hone/v1/campaigns/{name:str}/end", status_code=202, responses=response_spec(202, CampaignView))
+async def end_campaign(hone: Injected, request: AnyRequest, name: CampaignName) -> Response[bytes]:
+    """Ask a running campaign to end after its step, as if its last step were done. It is not resumed."""
+    return await _ask(hone, request, name, "end")
+
+
+async def _ask(hone: Injected, request: AnyRequest, name: str, wish: Wish) -> Response[bytes]:
+    asked = await ask_campaign(hone.project, name, wish, caller_id(caller_of(request)))
+    return json_response(asked, status=202)

@@ -46,14 +46,24 @@ Row = tuple[str, tuple[str, ...]]  # what, and its cells
 @click.command()
 @click.argument("key", required=False)
 @click.option("--preset", metavar="NAME", help="With the defaults of this preset, as `hone train --preset NAME`.")
+@click.option("--set", "value", metavar="VALUE", help="Change KEY at run time, for all programs; '': not set.")
+@click.option("--undo", is_flag=True, help="Undo the change of KEY: hone.toml, variables and flags hold again.")
 @click.pass_obj
-def config(context: Context, key: str | None, preset: str | None) -> None:
+def config(context: Context, key: str | None, preset: str | None, value: str | None, undo: bool) -> None:
     """Show the settings in force and where each value came from. Secrets are masked.
 
-    With a KEY (`judge.model`) or a section (`judge`), show only those, each with its description.
+    With a KEY (`judge.model`) or a section (`judge`), show only those, each with its description. `page`: the value was
+    changed at run time, on the page Settings, by the API or by --set, and wins over all others. hone.toml is never
+    written.
     """
+    from proxy.commands.setting_changes import change_setting, load_with_changes
+
+    if (value is not None or undo) and (key is None or (value is not None and undo)):
+        raise click.UsageError("give --set or --undo, and the KEY that it changes.")
     context.override("campaign.preset", preset)
-    loaded = context.loaded()
+    if key is not None and (value is not None or undo):
+        change_setting(context, key, value)
+    loaded = load_with_changes(context)
     settings = _settings(loaded, key)
     if context.json:
         write_json({"file": str(loaded.file) if loaded.file else None, "settings": settings})
@@ -92,11 +102,12 @@ def status(context: Context) -> None:
     settings = context.settings()
 
     async def read(project: Project) -> dict[str, Any]:
-        from proxy.settings.sections import pause_limit
+        from recorder.setting_changes.follower import SettingsFollower
         from recorder.views.status.stages import LoopSettings
 
-        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
-        return await _read(project, settings.data, loop)
+        follower = SettingsFollower(project, settings)
+        await follower.refresh()
+        return await _read(project, settings.data, LoopSettings.current(follower))
 
     view = run(context, read)
     if context.json:

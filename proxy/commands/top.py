@@ -17,13 +17,11 @@ from recorder.base.terminal import build_table, clean_line
 from recorder.commands.context import Context, run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
     from rich.text import Text
 
+    from proxy.settings.hone import HoneSettings
     from recorder.store.database import Project
-    from recorder.views.status.stages import LoopSettings
 
 _QUESTIONS: Final = {"learning": "Is it learning?", "healthy": "Is it healthy?", "needs": "What needs me?"}
 _NOTHING: Final = {"learning": "There is no alias yet.", "healthy": "", "needs": "Nothing."}
@@ -38,26 +36,26 @@ def top(context: Context) -> None:
     With --json, a line of JSON at each change.
     """
     from proxy.commands.status_view import open_live_view, watch_view
-    from proxy.settings.sections import pause_limit
-    from recorder.views.status.stages import LoopSettings
 
     settings = context.settings()
-    loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
-
     with contextlib.suppress(KeyboardInterrupt), open_live_view(None if context.json else draw_answers) as show:
         run(
             context,
-            lambda project: watch_view(project.store, partial(_read, project, settings.data, loop), show),
+            lambda project: watch_view(project.store, partial(_read, project, settings), show),
         )
 
 
-async def _read(project: Project, data: Path, loop: LoopSettings) -> dict[str, Any]:
+async def _read(project: Project, settings: HoneSettings) -> dict[str, Any]:
     from proxy.commands.status_view import KILLED
     from proxy.programs.run_file import find_stale_run
+    from recorder.setting_changes.follower import SettingsFollower
     from recorder.views.status.answers import load_answered_status
+    from recorder.views.status.stages import LoopSettings
 
-    answers = asdict((await load_answered_status(project, loop)).answers)
-    if find_stale_run(data):
+    follower = SettingsFollower(project, settings)
+    await follower.refresh()
+    answers = asdict((await load_answered_status(project, LoopSettings.current(follower))).answers)
+    if find_stale_run(settings.data):
         killed = {"about": "hone up", "outlook": "bad", "text": KILLED, "link": "/hone/"}
         answers["needs"] = [killed, *answers["needs"]]
     return answers

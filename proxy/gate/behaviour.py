@@ -46,7 +46,7 @@ from recorder.queue.training import budgets
 from recorder.queue.training.budgets import BudgetHold
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
-from recorder.settings import LearnSettings
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.states import CallState, CampaignState, Confidence, Origin, Purpose
 from recorder.stats.significance_tests import SequentialTestResult, test_mean
 from recorder.store.changes import Topic
@@ -96,7 +96,7 @@ class BehaviourArms:
     alias: AliasView
     version: VersionView
     live: VersionView
-    learn: LearnSettings = field(default_factory=LearnSettings)  # the budgets of judging
+    follower: SettingsFollower | None = None  # the budgets of judging; None: none
 
 
 async def ask_first_turns(
@@ -135,7 +135,9 @@ async def has_judge(arms: BehaviourArms) -> bool:
 
 async def judging_hold(arms: BehaviourArms) -> BudgetHold | None:
     """The budget that forbids judging a pair, if any: it belongs to no campaign."""
-    return await budgets.judging_hold(Project(arms.store, arms.alias.project_id), arms.learn)
+    if arms.follower is None:
+        return None
+    return await budgets.judging_hold(Project(arms.store, arms.alias.project_id), arms.follower.learn)
 
 
 async def _batch(arms: BehaviourArms, todo: Sequence[AnswerPair | EngineQuestion]) -> list[float]:

@@ -53,7 +53,7 @@ class Pace:
 class Notifier:
     """Runs inside a proxy: `async with notifier.running(): …`.
 
-    `load_status`: reads the status. `by_hand`: the aliases whose versions wait for a person.
+    `load_status`: reads the status. `by_hand`: returns the aliases whose versions wait for a person now.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Notifier:
         target: Target,
         owner: str,
         load_status: Callable[[], Awaitable[Status]],
-        by_hand: Collection[str] = (),
+        by_hand: Callable[[], Collection[str]] = tuple,
         pace: Pace | None = None,
     ) -> None:
         self.rounds = 0  # that this process did as the holder of the lease
@@ -70,7 +70,7 @@ class Notifier:
         self._target = target
         self._owner = owner
         self._load_status = load_status
-        self._by_hand = frozenset(by_hand)
+        self._by_hand = by_hand
         self._pace = pace or Pace()
         self._lease: Lease | None = None
         self._written: set[str] = set()  # events that this process has written
@@ -139,7 +139,7 @@ class Notifier:
     async def _read_events(self) -> None:
         assert self._lease is not None
         before = await notifications.load_cursor(self._project)
-        notices, cursor = await read_decisions(self._project, before, self._by_hand)
+        notices, cursor = await read_decisions(self._project, before, frozenset(self._by_hand()))
         if time.monotonic() >= self._conditions_at:
             self._conditions_at = time.monotonic() + self._pace.conditions_s
             conditions = list_conditions(await self._load_status(), await list_disputed_groups(self._project))

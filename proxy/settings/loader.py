@@ -27,6 +27,7 @@ from pydantic_settings.exceptions import SettingsError
 from proxy.errors import ConfigError
 from proxy.settings.display import display_value, list_leaves
 from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
+from proxy.settings.value_errors import describe_value_error
 from trainer.settings import RECIPES
 
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -328,13 +329,13 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
     if not loc:  # two settings contradict each other
         return error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error" and isinstance(error["input"], Mapping):  # two of a section do
-        return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
+        return f"{source}: {describe_value_error(key, error, '')}"
     named = loc[:-1] if loc[-1] == "[key]" else loc  # pydantic's word for a key of a table
     if (new_key := _renamed(named)) is not None:
         spelt = f" (variable {_variable(new_key)})" if source.startswith("env ") else ""
         return f"{source}: {'.'.join(named)!r} is now called {new_key!r}{spelt}. Rename it."
     if error["type"] != "extra_forbidden":
-        return f"{source}: {key}: {error['msg']} (got {str(display_value(key, error['input']))[:200]!r})"
+        return f"{source}: {describe_value_error(key, error, display_value(key, error['input']))}"
     near = _nearest(loc)
     hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
     return f"{source}: unknown key {key!r}.{hint}"

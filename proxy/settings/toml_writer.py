@@ -50,6 +50,11 @@ def as_toml(head: str, lines: Iterable[SettingLine]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def toml_lines(path: Sequence[str], value: Value) -> str:
+    """Return the lines of one setting: its section, then its value."""
+    return f"[{'.'.join(map(_key, path[:-1]))}]\n{_key(path[-1])} = {_value(value)}"
+
+
 def describe_setting(path: Sequence[str]) -> str:
     """A setting's description; empty inside a table of the user's own. Raises ConfigError for any other key."""
     model: type[BaseModel] | None = HoneSettings

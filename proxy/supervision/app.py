@@ -61,6 +61,7 @@ from proxy.serving.passthrough import GENERATING, PASSED, ModelRoutes
 from proxy.serving.prompt_lists import PromptLists
 from proxy.serving.running_call import ServingParts
 from proxy.settings.display import display_value
+from proxy.settings.hone import HoneSettings
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.shadow.answers import ShadowAnswerer
@@ -71,10 +72,10 @@ from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
 from recorder.capture.recorder import Recorder
 from recorder.registry.keys import has_keys
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import RecorderSettings
 from recorder.store.database import Project, Store
 from recorder.views.status.stages import LoopSettings
-from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from proxy.mcp_gateway.gateway import Gateway
@@ -94,19 +95,14 @@ class AppParts:
     ] = ()  # context managers that are open while the app runs
     mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → its fallback in [[proxy.models]]
-    overrides: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # alias → sampling values that replace a client's
     shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → its shadow settings
     reasoning_parser: str | None = None  # the engine's
     peers: WorkerPeers | None = None  # the other workers; None without workers
     pages_store: Store | None = None  # separate connections for the pages; None: the store's
-    shown_settings: Sequence[Setting] = ()  # for the page Settings
-    learn: LearnSettings = field(default_factory=LearnSettings)
-    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    shown_settings: Callable[[], Sequence[Setting]] = tuple  # now, for the page Settings
+    follower: SettingsFollower | None = None  # the current settings; None: those that no file sets
     has_aliases: bool = False  # declared in settings: the app is not ready without an engine
     share: Share = "split"  # how engine and trainer use one GPU
-    max_pause_share: float | None = None  # of an hour, for learning; None: the engine is not paused
     notified: Target | None = None  # who receives notifications
     programs: ProgramService = field(default_factory=lambda: ProgramService(None))  # of the `hone up` around it
 
@@ -116,6 +112,7 @@ class HoneApp(AdmissionMiddleware):
 
     def __init__(self, deps: AppParts) -> None:
         self._deps = deps
+        follower = deps.follower or SettingsFollower(deps.project, HoneSettings())
         self._client = Client(
             connect_timeout_s=deps.settings.connect_timeout_s,
             read_timeout_s=deps.settings.first_byte_timeout_s,
@@ -136,14 +133,16 @@ class HoneApp(AdmissionMiddleware):
             metrics=self.metrics,
             stop=self.stop,
             continuity=_continuity(deps, self._client),
-            overrides=deps.overrides,
+            overrides=lambda: follower.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
-        hone = HoneActions(deps.project, deps.recorder, deps.versions, deps.notified)
+        hone = HoneActions(deps.project, deps.recorder, deps.versions, deps.notified, follower)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()
-        routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
+        routed = _routed(
+            deps, parts, hone, follower, self._drawer, self.background, self._at_mcp(parts), self._steering
+        )
         guard = Guard(
             deps.project,
             own_groups=deps.settings.key_groups == "own",
@@ -220,6 +219,7 @@ def _routed(
     deps: AppParts,
     parts: ServingParts,
     hone: HoneActions,
+    follower: SettingsFollower,
     drawer: ChartDrawer,
     background: BackgroundResponses,
     gateway: App,
@@ -228,8 +228,12 @@ def _routed(
     health = HealthRoutes(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop, ContextLengths(parts.client))
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
-    loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer, deps.max_pause_share)
-    status_service = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
+    status_service = StatusService(
+        pages_project,
+        lambda: LoopSettings.current(follower, recorder=deps.recorder_settings),
+        deps.shown_settings,
+        _servers(deps.mcp),
+    )
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -238,7 +242,7 @@ def _routed(
             _mounted(JUDGES_PATH, JudgeCalls(parts)),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
-            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps), deps.peers)),
+            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps, follower), deps.peers)),
             *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
@@ -338,8 +342,8 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
     return asgi(path, is_mount=whole_tree, copy_scope=False)(handler)
 
 
-def _store_metrics(deps: AppParts) -> StoreMetrics:
-    return StoreMetrics(deps.project, deps.recorder_settings, deps.learn)
+def _store_metrics(deps: AppParts, follower: SettingsFollower) -> StoreMetrics:
+    return StoreMetrics(deps.project, deps.recorder_settings, lambda: follower.learn)
 
 
 def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: WorkerPeers | None) -> App:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from recorder.base.terminal import build_table, clean, clean_line, write_json_line
 from recorder.errors import StoreError
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.store.changes import Topic
 from recorder.store.database import Project
 from recorder.views.status.events import EventReader
@@ -234,13 +235,13 @@ class EventPrinter:
     def __init__(
         self,
         project: Project,
-        settings: LoopSettings,
+        follower: SettingsFollower,
         output: ConsoleOutput,
         *,
         starting: Collection[str] = (),
     ) -> None:
         self._project = project
-        self._settings = settings
+        self._follower = follower
         self._output = output
         self._events = EventReader(project, starting=starting)
         self._waiting: GroupForecast | None = None
@@ -254,9 +255,8 @@ class EventPrinter:
 
     async def run(self) -> None:
         """Print events until cancelled."""
-        with self._project.store.watch.on(
-            Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS
-        ) as signal:
+        topics = (Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS)
+        with self._project.store.watch.on(*topics) as signal, self._follower.telling(signal.tell):
             while True:
                 if await signal.wait(self._within_s()) or self._is_outdated():
                     await self._read_events()
@@ -285,9 +285,9 @@ class EventPrinter:
 
     async def _read_events(self) -> None:
         try:
-            events = await self._events.look()
-            self._waiting = await forecast_groups(self._project, self._settings.recorder, self._settings.learn)
-            self._stages = await read_stages(self._project, self._settings, self._waiting)
+            events, settings = await self._events.look(), LoopSettings.current(self._follower)
+            self._waiting = await forecast_groups(self._project, settings.recorder, settings.learn)
+            self._stages = await read_stages(self._project, settings, self._waiting)
         except StoreError as e:
             if not self._away:
                 self._output.tell("fault", f"cannot read the store: {e}")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -39,7 +39,8 @@ from proxy.programs.service import ProgramService
 from proxy.programs.start_request import declared_jobs, declared_recipes
 from proxy.settings.display import describe_leaves, display_value, secret_values
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import ProxySettings, base_name, pause_limit
+from proxy.settings.sections import ProxySettings, base_name
+from proxy.settings.toml_writer import toml_lines
 from proxy.supervision import draining
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
@@ -56,6 +57,9 @@ from recorder.queue.leases import PROXY, holder_name, keep_presence
 from recorder.queue.notifications import NoticeKind
 from recorder.registry.keys import has_keys
 from recorder.search.indexer import Indexer
+from recorder.setting_changes.changeable_settings import PAGE, list_changeable, setting_path
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.setting_changes.overlay import given_aliases, value_at
 from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
 from recorder.store.database import Project
@@ -186,11 +190,27 @@ class WorkerIdentity:
     folder: Path
 
 
-def settings_view(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
-    """All settings for the page Settings. `origin`: where each came from (`LoadedSettings.origin`)."""
+def settings_view(follower: SettingsFollower, origin: Mapping[str, str]) -> tuple[Setting, ...]:
+    """All settings in force, for the page Settings. `origin`: where each came from (`LoadedSettings.origin`)."""
+    shown = follower.settings.model_copy(update={"aliases": given_aliases(follower.settings)})
+    changeable = frozenset(list_changeable(shown))
     return tuple(
-        Setting(key, display_value(key, value), origin.get(key, "default"), about)
-        for key, value, about in describe_leaves(settings)
+        _setting(follower, key, value, about, origin.get(key, "default"), changeable=key in changeable)
+        for key, value, about in describe_leaves(shown)
+    )
+
+
+def _setting(follower: SettingsFollower, key: str, value: Any, about: str, origin: str, *, changeable: bool) -> Setting:
+    change = follower.changes.get(key)
+    return Setting(
+        key,
+        display_value(key, value),
+        origin if change is None else PAGE,
+        about,
+        change,
+        changeable,
+        value_at(follower.started_with, key) if changeable else None,
+        None if change is None or value is None else toml_lines(setting_path(key), value),
     )
 
 
@@ -201,19 +221,23 @@ def proxy_url(proxy: ProxySettings, host: str, port: int) -> str:
 
 def _notifying(
     target: Target | None,
-    settings: HoneSettings,
     recorder: Recorder,
     project: Project,
     pages: Project,
     owner: str,
     worker: WorkerIdentity | None,
+    follower: SettingsFollower,
 ) -> Sequence[Callable[[], AbstractAsyncContextManager[None]]]:
     """The programs that send notifications. `pages`: the project by the connections of the pages."""
     if target is None:
         return []
-    loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
-    by_hand = {name for name, alias in settings.declared_aliases().items() if alias.promote == "manual"}
-    parts = [Notifier(project, target, owner, partial(load_status, pages, loop), by_hand).running]
+
+    def by_hand() -> set[str]:
+        return {name for name, alias in follower.aliases().items() if alias.promote == "manual"}
+
+    parts = [
+        Notifier(project, target, owner, lambda: load_status(pages, LoopSettings.current(follower)), by_hand).running
+    ]
     if NoticeKind.STORE_TROUBLE in target.kinds:
         watch = TroubleWatch(recorder.trouble, lambda: recorder.stats().unrecorded_turns)
         where = target.pages or f"The proxy on {socket.gethostname()}"
@@ -248,14 +272,14 @@ async def run(
             declared=aliases,
         )
         recorder = Recorder(store, settings.recorder, process=owner)
+        follower = SettingsFollower(project, settings)
         controller = Controller(
             project,
             versions,
             recorder,
             engine=settings.engine,
             proxy=settings.proxy,
-            aliases=aliases,
-            learn=settings.learn,
+            follower=follower,
             default_base=base_name(settings.engine),
             engine_key=key,
             files=AdapterFiles(settings.adapters, settings.data.resolve() / ADAPTERS),
@@ -268,28 +292,26 @@ async def run(
                 recorder=recorder,
                 versions=versions,
                 background=(
+                    follower.running,
                     partial(keep_presence, project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(project, settings.recorder, owner).running,
                     Indexer(project, owner).running,
                     Follower(project, settings.recorder, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias, no engine is needed
                     *_notifying(
-                        target, settings, recorder, project, Project(pages_store, settings.project), owner, worker
+                        target, recorder, project, Project(pages_store, settings.project), owner, worker, follower
                     ),
                 ),
                 fallbacks=settings.fallbacks(),
-                overrides=settings.overrides(),
                 shadows=settings.shadows(),
                 reasoning_parser=engine_parsers(settings.engine).thinking.name,
-                learn=settings.learn,
-                trainer=settings.trainer,
+                follower=follower,
                 has_aliases=bool(aliases),
                 share=settings.engine.share,
-                max_pause_share=pause_limit(settings.engine),
                 mcp=settings.mcp,
                 peers=peers,
                 pages_store=pages_store,
-                shown_settings=settings_view(settings, origin or {}),
+                shown_settings=partial(settings_view, follower, origin or {}),
                 notified=target,
                 programs=ProgramService(
                     settings.data,

@@ -31,7 +31,7 @@ from proxy.programs.start_request import Job, requested_job
 from proxy.settings.display import as_environment
 from proxy.settings.gpus import visible_gpus
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import EngineSettings, pause_limit
+from proxy.settings.sections import EngineSettings
 from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
 from proxy.supervision.first_request import describe_ready, local_url
 from proxy.supervision.jobs import JobRunner
@@ -43,9 +43,9 @@ from recorder.processes.signals import call_on_stop
 from recorder.queue.training import gpu_pauses
 from recorder.registry.keys import has_keys
 from recorder.registry.replicas import forget_replica
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
-from recorder.views.status.stages import LoopSettings
 
 
 def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) -> Program:
@@ -156,15 +156,17 @@ class HoneUp:
     async def _printing_events(self, store: Store) -> AsyncIterator[None]:
         starting = await self._forget_engines_to_start(store)
         settings = self._settings
-        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer, pause_limit(settings.engine))
-        events = EventPrinter(Project(store, settings.project), loop, self._output, starting=starting)
-        await events.remember()  # before anything starts, so that no event is missed
-        task = asyncio.create_task(events.run(), name="print events")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        project = Project(store, settings.project)
+        follower = SettingsFollower(project, settings)
+        events = EventPrinter(project, follower, self._output, starting=starting)
+        async with follower.running():
+            await events.remember()  # before anything starts, so that no event is missed
+            task = asyncio.create_task(events.run(), name="print events")
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def _ending_hung_trainer(self) -> AsyncIterator[None]:

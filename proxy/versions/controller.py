@@ -20,9 +20,10 @@ from proxy.engine.base import base_folder
 from proxy.engine.command import dtype_of, engine_urls, served_fingerprint
 from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, AdapterNotVisible, EngineError, EngineUnreachable
-from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.settings.sections import EngineSettings, ProxySettings
 from proxy.versions import pins, verification
 from proxy.versions.adapter_files import AdapterFiles
+from proxy.versions.alias_shares import AliasShares
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.guests import GuestVersions
 from proxy.versions.pauses import EnginePauser
@@ -39,7 +40,7 @@ from recorder.queue.training.adapter_trials import AdapterTrial
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
-from recorder.settings import LearnSettings
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.states import VersionState
 from recorder.store.changes import ChangeSignal, Topic
 from recorder.store.database import Project
@@ -67,8 +68,7 @@ class Controller:
         *,
         engine: EngineSettings,
         proxy: ProxySettings,
-        aliases: Mapping[str, AliasSettings],
-        learn: LearnSettings,
+        follower: SettingsFollower,
         default_base: str | None,
         engine_key: str | None,
         files: AdapterFiles | None = None,
@@ -78,7 +78,7 @@ class Controller:
         self._versions = versions
         self._engine = engine
         self._proxy = proxy
-        self._aliases = aliases
+        self.follower = follower
         self._default_base = default_base
         self._files = files or AdapterFiles()
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
@@ -86,9 +86,10 @@ class Controller:
         versions.on_failure = self._fleet.suspect
         self._guests = GuestVersions(self.wake, versions.refresh, engine.max_loras)
         self._deciding = PromotionDecider(
-            project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again, self._guests
+            project.store, versions, recorder, self._fleet, follower, self.wake, self._again, self._guests
         )
         self._on_trial = TrialMonitor(self._deciding)
+        self._shares = AliasShares(project, versions, follower)
         self._pauser = EnginePauser(project, self._fleet, engine, self._again)
         self._lease: Lease | None = None
         self._failing, self._broken, self._unseen = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
@@ -130,7 +131,10 @@ class Controller:
     async def _run(self) -> None:
         """Run a round after every change, and when the last one asked for another."""
         of_gpu = (Topic.LEASES,) if self._pauser.is_active else ()
-        with self._waiting(Topic.SERVICE, Topic.PROXIES, *of_gpu) as self._news:
+        with (
+            self._waiting(Topic.SERVICE, Topic.PROXIES, *of_gpu) as self._news,
+            self.follower.telling(self._news.tell),
+        ):
             while not self._stopping.is_set():
                 await self._news.wait(self._again_s)
                 if self._lease is not None and not self._stopping.is_set():
@@ -210,6 +214,7 @@ class Controller:
         await self._versions.refresh()
         await self._pauser.tick(self._lease, {version.engine_name for version in self._kept()})
         await self._serve_kept_versions()
+        await self._shares.apply()
         await self._deciding.promote_gated()
         if self._guests.has_room(self._kept()):
             await self._try_adapters()
@@ -264,7 +269,7 @@ class Controller:
         folder = base_folder(self._engine)
         if folder is not None and (adapter := find_adapter(str(self._engine.base), folder)) is not None:
             raise EngineError(f"{adapter.found} {adapter.todo}")
-        for name in self._aliases:
+        for name in self.follower.aliases():
             base_model = self._base_model(name)
             if base_model in member.served.adapters and base_model not in member.served.bases:
                 raise EngineError(
@@ -286,7 +291,7 @@ class Controller:
                 )
 
     def _base_model(self, alias: str) -> str:
-        return self._aliases[alias].base_model or self._default_base or alias
+        return self.follower.aliases()[alias].base_model or self._default_base or alias
 
     async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
         """Shapes of a local base's weights, once it is there; aliases get their base before an engine is up."""
@@ -305,7 +310,7 @@ class Controller:
 
     async def _declare(self, fingerprint: str | None) -> None:
         """Create the declared aliases, or set their base. Raises Conflict if they were trained on another base."""
-        for name, settings in self._aliases.items():
+        for name, settings in self.follower.aliases().items():
             base_model = self._base_model(name)
             await ensure_alias(
                 self._project, name, base_model, fingerprint,

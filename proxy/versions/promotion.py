@@ -31,7 +31,7 @@ from recorder.registry.alias_moves import end_watch, rollback, set_canary, set_l
 from recorder.registry.aliases import AliasView
 from recorder.registry.ancestry import Lessons
 from recorder.registry.versions import VersionView, pass_gate, reject_version
-from recorder.settings import LearnSettings
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.states import VersionState
 from recorder.store.database import Store
 
@@ -52,8 +52,7 @@ class PromotionDecider:
     versions: ServiceRouter
     recorder: Recorder
     fleet: Fleet
-    aliases: Mapping[str, AliasSettings]
-    learn: LearnSettings  # the budgets of a gate's judging
+    follower: SettingsFollower  # policies and shares by alias, and the budgets of a gate's judging
     wake: Callable[[], None]
     again: Callable[[float], None]
     guests: GuestVersions  # earlier versions that engines hold for a gate's comparison
@@ -71,8 +70,8 @@ class PromotionDecider:
         return self.versions.snapshot.aliases[version.alias_name]
 
     def settings_of(self, alias: AliasView) -> AliasSettings:
-        """Return the settings of an alias in hone.toml."""
-        return self.aliases.get(alias.name, AliasSettings())
+        """Return the settings of an alias as they are now."""
+        return self.follower.aliases().get(alias.name, AliasSettings())
 
     async def count_death(self, version: VersionView, error: EngineUnreachable) -> None:
         """Count that an engine went away while it held a version; after `DEATHS` times the version is rejected."""
@@ -106,7 +105,7 @@ class PromotionDecider:
         settings = self.settings_of(alias)
         policy = await examination.service_policy(self.store, version, settings)
         engines = sorted(self.fleet.up(), key=lambda member: not member.holds(version))  # one that has it, if any
-        arms = BehaviourArms(self.store, self.recorder, engines[0].replica, alias, version, live, self.learn)
+        arms = BehaviourArms(self.store, self.recorder, engines[0].replica, alias, version, live, self.follower)
         began = time.monotonic()
         verdict = await examination.examine_version(arms, policy, settings.gate, self.guests.hold)
         return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})

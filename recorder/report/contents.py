@@ -15,6 +15,7 @@ from typing import Any, Final
 from recorder import reasons
 from recorder.errors import NotFound
 from recorder.queue import campaigns
+from recorder.queue.campaign_requests import ASKED_BY
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.entered_steps import CAMPAIGN_ENDED
 from recorder.queue.training.budgets import campaign_judging_cost
@@ -123,6 +124,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "epochs": "all its epochs are done",
     "converged": "the reward rises, but the measure no longer does",
     "schedule_ended": "no step can change anything",
+    "ended": "a person ended it",
 }
 
 
@@ -153,6 +155,8 @@ def _stopped(
         return CampaignStatus(
             INTERRUPTED, "Ctrl-C or a signal stopped it" if by_signal else str(campaign.reason), again
         )
+    if ended is not None and ended.detail.startswith(ASKED_BY):
+        return CampaignStatus(PAUSED, f"a person paused it: {ended.detail}", again)
     why = next((alarm for alarm in reversed(alarms) if alarm.then == "pause"), None)
     if why is not None:
         words = f"{why.rule} after step {why.step}: {why.detail}"

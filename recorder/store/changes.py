@@ -48,6 +48,7 @@ class Topic(StrEnum):
     RUNS = "runs"  # trajectories that ended, were repinned or deleted
     LEASES = "leases"  # leases acquired and released
     CAMPAIGNS = "campaigns"  # campaigns and gates that began, made a step or ended
+    SETTINGS = "settings"  # settings that people changed at run time
 
 
 TOPIC_OF: Final[Mapping[str, Topic]] = {
@@ -60,6 +61,7 @@ TOPIC_OF: Final[Mapping[str, Topic]] = {
     "trajectories": Topic.RUNS,
     "leases": Topic.LEASES,
     "campaigns": Topic.CAMPAIGNS,
+    "setting_changes": Topic.SETTINGS,
 }
 
 _QUIET: Final = "hone_quiet"

@@ -934,6 +934,21 @@ notification_cursors = Table(
     Column("present", JSON, nullable=False),  # the conditions (alarms, pauses) that held at the last look
 )
 
+# Settings that people changed at run time (`recorder.setting_changes`). Of a key, the highest number counts.
+setting_changes = Table(
+    "setting_changes",
+    metadata,
+    _project(),
+    Column("key", Text, nullable=False),  # as in hone.toml, dotted
+    Column("number", Integer, nullable=False),  # from 1, of this key
+    Column("before", JSON, nullable=False),
+    Column("after", JSON, nullable=False),
+    Column("undone", Boolean, nullable=False),  # hone.toml, variables and flags hold again
+    Column("who", Text, nullable=False),  # a key's id, or the actor while no key is required
+    Column("at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "key", "number"),
+)
+
 changes = Table(
     "changes",
     metadata,

@@ -35,9 +35,31 @@ in force and where each came from. `hone config judge` shows those of a section,
   `HONE_PROXY__PORT`. Lists and tables are written as JSON.
 - **Paths** in the file are relative to the file; paths in variables and flags are relative to the working directory.
 - **Units** are in the name: `_s` seconds, `_days` days, `_bytes` bytes, `_chars` characters.
+- **Changes at run time** override all of these ([below](#changes-at-run-time)).
 - **Unknown keys** are errors that name the nearest known key.
 
 (Made from the models by `python -m scripts.pages --write`.)
+
+## Changes at run time
+
+These settings change while programs run: of `[learn]` `paused`, `steps_per_hour`, `judge_tokens_per_day`,
+`judge_usd_per_day`, `hours` and `max_age_s`; of an alias `promote`, `canary_share`, `holdback_share` and
+`sampling.override`. With keys, that needs the scope `admin`; `hone config` works on the store itself.
+
+| where | change | undo |
+|---|---|---|
+| the page Settings | *change…* beside the setting | *Undo* |
+| [`/hone/v1`](api.md) | `PUT /hone/v1/settings/learn.steps_per_hour` with `{"value": 4}` | `DELETE` of the same path |
+| a terminal | `hone config learn.hours --set 22:00-06:00` (`--set ''`: not set) | `hone config learn.hours --undo` |
+
+The proxy with its workers, the judge, the learner and `hone up` follow within 250 ms. A change wins over `hone.toml`,
+variables and flags, also after a restart, until it is undone; `hone config` and the page show its origin as `page`. The
+store has every change: who, when, the value before and after (`GET /hone/v1/settings/changes`). Hone never writes
+`hone.toml`: the page shows the lines to paste. Every other setting needs a restart.
+
+- A new `promote` decides a version that waits at its gate. A new `canary_share` moves a running canary, unless a person
+  gave it a share.
+- A change whose alias is gone from the settings, or whose value no longer fits, does not apply; the page says why.
 """
 _WORDS: Final[dict[Any, str]] = {
     bool: "true or false",

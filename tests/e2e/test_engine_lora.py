@@ -23,6 +23,7 @@ from proxy.engine.answers import EngineQuestion
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
 from proxy.gate.sanity import SanityBounds, ask_both, check_sanity
+from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller
 from proxy.versions.routing import ServiceRouter
@@ -30,7 +31,8 @@ from recorder.capture.recorder import Recorder
 from recorder.queue.training import adapter_trials
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
@@ -266,8 +268,7 @@ async def controlled(running: Running, data: Path, recording: RecorderSettings) 
             recorder,
             engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
             proxy=ProxySettings(),
-            aliases={"helpdesk": AliasSettings()},
-            learn=LearnSettings(),
+            follower=SettingsFollower(Project(store, "default"), HoneSettings(aliases={"helpdesk": AliasSettings()})),
             default_base=BASE,
             engine_key=running.key,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.adapter_files import AdapterFiles
 from proxy.versions.controller import Controller
@@ -18,7 +19,8 @@ from recorder.capture.recorder import Recorder
 from recorder.messages.calls import Address, RecordedRequest, SamplingParameters
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Project, Store
 from tests.proxy.adapters import Made, make_adapter
@@ -126,20 +128,21 @@ async def controlled(
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
     versions = ServiceRouter(Project(store, "default"), PROXY)
     recorder = Recorder(store, RecorderSettings())
+    given = HoneSettings(aliases={"helpdesk": policy or AliasSettings(base_model="base")})
+    follower = SettingsFollower(Project(store, "default"), given)
     controller = Controller(
         Project(store, "default"),
         versions,
         recorder,
         engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),
         proxy=PROXY,
-        aliases={"helpdesk": policy or AliasSettings(base_model="base")},
-        learn=LearnSettings(),
+        follower=follower,
         default_base=None,
         engine_key=engines[0].key,
         files=files,
     )
     await recorder.start()
-    async with controller.running():
+    async with follower.running(), controller.running():
         await versions.start()
         try:
             yield World(store, folder / "adapters", engines[0], versions, controller)

@@ -8,16 +8,18 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import httpx
 
 from proxy.notifications.target import Target
 from proxy.programs.service import ProgramService
+from proxy.settings.hone import HoneSettings
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings, Share
 from proxy.supervision.app import AppParts, HoneApp, create_app
-from proxy.supervision.serve import SecondListener, serve
+from proxy.supervision.serve import SecondListener, serve, settings_view
 from proxy.supervision.sockets import listen
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
@@ -26,6 +28,7 @@ from recorder.capture.recorder import Recorder
 from recorder.maintenance.export import raw_lines
 from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Project, Store
 from tests.proxy.signatures import keep_signatures
@@ -110,6 +113,7 @@ async def serving(
     reasoning_parser: str | None = None,
     mcp: Mapping[str, McpServerSettings] | None = None,
     overrides: Mapping[str, Mapping[str, float]] | None = None,
+    origin: Mapping[str, str] | None = None,
     shadows: Mapping[str, ShadowSettings] | None = None,
     learn: LearnSettings | None = None,
     stop_timeout_s: float = 1,
@@ -121,7 +125,7 @@ async def serving(
     programs: ProgramService | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers. `declared`:
-    aliases of the settings."""
+    aliases of the settings. `origin`: where settings come from; given, the proxy shows its settings."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
     alias = await ensure_alias(Project(store, PROJECT), ALIAS, base, "fingerprint")
     await report_replica(
@@ -138,8 +142,13 @@ async def serving(
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url, declared=declared)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
-    more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
+    of_aliases = {name: {"sampling": {"override": values}} for name, values in (overrides or {}).items()}
+    given = {"learn": learn or LearnSettings(), "aliases": of_aliases, "engine": {"name": ALIAS}}
+    follower = SettingsFollower(Project(store, PROJECT), HoneSettings.model_validate(given))
+    more |= {"shadows": shadows or {}, "peers": peers, "follower": follower, "background": (follower.running,)}
     more |= {"share": share, "notified": notified, "programs": programs or ProgramService(None)}
+    if origin is not None:
+        more["shown_settings"] = partial(settings_view, follower, origin)
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(
         AppParts(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)

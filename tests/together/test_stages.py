@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from proxy.settings.hone import HoneSettings
 from proxy.supervision.console import EventPrinter, choose_output
 from recorder.queue import leases
 from recorder.queue.training import steps
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
@@ -65,10 +67,11 @@ async def test_closed_hours_are_told_with_the_same_sentence_everywhere(
     assert text in [one["text"] for one in json.loads(as_json[1])["stages"]]
 
     console = Console(file=out, width=400, soft_wrap=True)
-    patience = StepSchedule(store, proxy.alias, TrainerSettings(), learn, RecorderSettings())
+    follower = SettingsFollower(Project(store, PROJECT), HoneSettings(learn=learn))
+    patience = StepSchedule(store, proxy.alias, TrainerSettings(), follower)
     trainer = ScriptedTrainer(store, proxy.alias)
     learner = Learner(store, proxy.alias, TrainerSettings(), trainer, LineProgress(console), patience)
-    up = EventPrinter(Project(store, PROJECT), LoopSettings(learn=learn), choose_output(console, as_json=False))
+    up = EventPrinter(Project(store, PROJECT), follower, choose_output(console, as_json=False))
     tasks = [asyncio.create_task(learner.run()), asyncio.create_task(up.run())]
     await until(lambda: out.getvalue().count(text) == 2)
     for task in tasks:
@@ -86,7 +89,8 @@ async def test_the_learner_goes_by_what_is_shown(hours: str | None, steps_per_ho
     alias = await rows.alias()
     assert await leases.acquire_lease(Project(store, PROJECT), leases.trainer_lease(alias.name), "here", 60)
     assert alias.live_version_id is not None
-    patience = StepSchedule(store, alias, trainer, learn, recorder)
+    follower = SettingsFollower(Project(store, PROJECT), HoneSettings(learn=learn))
+    patience = StepSchedule(store, alias, trainer, follower)
     due = []
     for _ in range(3):
         shown = await read_stages(Project(store, PROJECT), LoopSettings(recorder, learn, trainer))

@@ -28,6 +28,7 @@ from sqlalchemy import func, select
 from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from proxy.supervision.sockets import listen
 from recorder.maintenance.integrity.invariants import check_store
 from recorder.queue import leases
@@ -37,7 +38,8 @@ from recorder.queue.leases import PROXY
 from recorder.queue.training import steps
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import RecorderSettings
 from recorder.states import GroupState
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
@@ -233,7 +235,7 @@ async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recor
 async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Trainer:
     alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
     trainer, given = Trainer(store, alias, adapters), TrainerSettings(min_groups=A_STEP)
-    patience = StepSchedule(store, alias, given, LearnSettings(), RecorderSettings())
+    patience = StepSchedule(store, alias, given, SettingsFollower(Project(store, PROJECT), HoneSettings()))
     task = asyncio.create_task(Learner(store, alias, given, trainer, RecordedProgress(), patience).run())
 
     async def end() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recorder.queue import campaigns, claims, entered_steps
+from recorder.queue.campaign_requests import ASKED_BY
 from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
 from recorder.queue.entered_steps import CAMPAIGN_ENDED
 from recorder.queue.judging.scores import StoredScore
@@ -223,7 +224,11 @@ class Campaign:
         if self._pipeline is not None:
             await self._pipeline.pause()
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name, history), warning=True))
+        how = how_to_resume(self._campaign.name, live.name, history)
+        if stop.detail.startswith(ASKED_BY):
+            again = f"`hone train --resume {self._campaign.name}` continues it"
+            how = f"paused, {stop.detail}: {live.name} is in service, and nothing is lost. {again}."
+        self._progress.tell(Notice(how, warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from recorder.queue.campaign_requests import open_request
 from recorder.queue.campaigns import CampaignView, Scenario
 from recorder.queue.judging.scores import REWARD, NewPart, StoredScore
 from recorder.queue.judging.turn_values import turn_of
@@ -25,6 +26,7 @@ from recorder.stats.means import PooledMeasure
 from recorder.store.database import Store
 from recorder.views.campaigns.events import (
     ALARM,
+    BEGUN,
     JUDGE_CHANGED,
     JUDGED,
     Alarm,
@@ -38,7 +40,15 @@ from recorder.views.campaigns.history import CampaignHistory
 from recorder.views.campaigns.measures import count_measured, measure_spread, measure_value
 from trainer.campaign.health import HealthFinding, list_findings
 from trainer.campaign.record import write_event
-from trainer.campaign.stop_rules import BeatGoal, CampaignCost, StopCode, StopDecision, StopRules, decide_stop
+from trainer.campaign.stop_rules import (
+    BeatGoal,
+    CampaignCost,
+    StopCode,
+    StopDecision,
+    StopRules,
+    asked_stop,
+    decide_stop,
+)
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures import judges
 from trainer.measures.campaign_measure import unmet_goals
@@ -103,6 +113,10 @@ class StopEvaluator:
         """Whether the campaign ends now, and why."""
         if history.tests:  # an earlier process was killed during the tests: nothing is trained after them
             return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        async with self._store.read() as conn:
+            asked = await open_request(conn, self._campaign.id, BEGUN)
+        if asked is not None:
+            return asked_stop(asked)
         last = history.steps[-1] if history.steps else None
         if last is not None and last.undecided and last.step > history.answered_until:
             return StopDecision(StopCode.PAUSED, last.undecided)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from recorder.queue.campaign_requests import ASKED_BY, CampaignRequest
 from recorder.stats.means import SURE, PooledMeasure, find_plateau, measure_gap
 from trainer.campaign.health import HealthFinding
 
@@ -24,7 +25,13 @@ class StopCode(StrEnum):
     EPOCHS = "epochs"
     CONVERGED = "converged"
     SCHEDULE_ENDED = "schedule_ended"  # the learning rate is 0: no further step would change anything
+    ENDED = "ended"  # by a person
     PAUSED = "paused"  # the campaign is stopped and can be resumed
+
+
+def asked_stop(asked: CampaignRequest) -> StopDecision:
+    """What a person's request means for the campaign."""
+    return StopDecision(StopCode.PAUSED if asked.wish == "pause" else StopCode.ENDED, f"{ASKED_BY}{asked.by}")
 
 
 @dataclass(frozen=True, slots=True)

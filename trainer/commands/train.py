@@ -31,6 +31,7 @@ from trainer.commands.support import (
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
+    from recorder.queue.campaign_requests import Wish
     from recorder.views.campaigns.events import CampaignEnded
     from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate
     from trainer.campaign.record import CampaignPlan
@@ -213,6 +214,8 @@ def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str,
 @click.option(
     "--resume", metavar="CAMPAIGN", help="Resume an unfinished campaign with the settings that it began with."
 )
+@click.option("--pause", metavar="CAMPAIGN", help="Ask a running campaign to pause after its step.")
+@click.option("--end", metavar="CAMPAIGN", help="Ask a running campaign to end after its step.")
 @processes_option
 @click.option("--new", "fresh", is_flag=True, help="Begin a new campaign, even if one of this name is unfinished.")
 @click.option("--estimate", "only_estimate", is_flag=True, help="Only print what it would take. Nothing is started.")
@@ -222,6 +225,8 @@ def train(
     /,
     proxy_url: str | None,
     resume: str | None,
+    pause: str | None,
+    end: str | None,
     processes: int | None,
     fresh: bool,
     only_estimate: bool,
@@ -232,6 +237,11 @@ def train(
     The command uses the proxy, engine and judge that run for the data folder; it starts what is missing and stops it at
     the end. An unfinished campaign of the same name is resumed.
     """
+    if pause is not None or end is not None:
+        if pause is not None and end is not None:
+            raise click.UsageError("give --pause or --end, not both.")
+        _ask(context, pause or end or "", "end" if pause is None else "pause")
+        return
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
     context.override("trainer.processes", processes)
@@ -245,6 +255,19 @@ def train(
     log_to_terminal()
     if run(_train(context, proxy_url, resume, fresh=fresh)).reason == "paused":
         sys.exit(PAUSED)
+
+
+def _ask(context: Context, name: str, wish: Wish) -> None:
+    """Ask a running campaign to pause or to end."""
+    from recorder.commands.context import run as run_on_store
+    from recorder.queue.campaign_requests import ask_campaign
+    from recorder.registry.alias_moves import BY_HAND
+
+    asked = run_on_store(context, lambda project: ask_campaign(project, name, wish, BY_HAND))
+    if context.json:
+        write_json({"campaign": asked.name, "id": asked.id, "asked": wish})
+    else:
+        echo(f"{asked.name}: asked to {wish}, which happens after the step that runs.")
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> CampaignEnded:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import pause_limit
 from recorder.base.terminal import clock_time
 from recorder.errors import StoreUnavailable, VersionPending
 from recorder.processes.phase_file import LEARNER_PHASE, STARTING
@@ -30,7 +29,8 @@ from recorder.queue.training.follow_up_share import StepChoice
 from recorder.registry import aliases, live_findings
 from recorder.registry.aliases import AliasView
 from recorder.registry.live_findings import DRIFT, FALL, LiveFinding
-from recorder.settings import HealthSettings, LearnSettings, RecorderSettings, RuleName
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import HealthSettings, RuleName
 from recorder.states import GroupState
 from recorder.stats.falls import describe_fall, find_fall
 from recorder.store.bootstrap import open_store
@@ -101,13 +101,17 @@ class StepSchedule:
         store: Store,
         alias: AliasView,
         settings: TrainerSettings,
-        learn: LearnSettings,
-        recorder: RecorderSettings,
-        max_pause_share: float | None = None,
+        follower: SettingsFollower,
     ) -> None:
         self._store = store
         self._alias = alias
-        self._settings = LoopSettings(recorder, learn, settings, max_pause_share)
+        self._trainer = settings
+        self.follower = follower
+
+    @property
+    def _settings(self) -> LoopSettings:
+        """The settings as they are now."""
+        return LoopSettings.current(self.follower, trainer=self._trainer)
 
     async def look(self) -> LearningStage:
         """The learning status between two steps, for the process that trains the alias."""
@@ -142,7 +146,7 @@ class StepSchedule:
 
     async def _found_drift(self) -> bool:
         """Look whether the live version is too far from the base, and write that down once, with its transcripts."""
-        if (most := self._settings.trainer.kl_base_max) is None:
+        if (most := self._trainer.kl_base_max) is None:
             return False
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         found = await find_drift(self._store, alias, most)
@@ -155,11 +159,11 @@ class StepSchedule:
     @property
     def health(self) -> Mapping[RuleName, HealthSettings]:
         """The health rules' settings."""
-        return self._settings.learn.health
+        return self.follower.learn.health
 
     def least(self) -> int:
         """The minimum number of groups of a step."""
-        return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)
+        return min(FEWEST, self._trainer.min_groups, self._trainer.max_groups)
 
 
 FALL_AT: Final = RULES["reward_fall"].at  # as in campaigns
@@ -196,7 +200,8 @@ class Learner:
         Raises errors that make the trainer useless (`AliasBusy`, `UnsupportedModel`), not those of one step.
         """
         within_s = _JUDGE_CHECK_S
-        with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
+        watch, follower = self._store.watch, self._schedule.follower
+        with watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news, follower.telling(news.tell):
             while True:
                 await news.wait(within_s)
                 await require_accepted(self._store, self._alias)
@@ -297,11 +302,13 @@ async def learn(
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
     progress = CompositeProgress(progress, PhaseFile(everything.data / LEARNER_PHASE))
     try:
-        found = await _aliases(Project(store, everything.project), names, progress)
+        project = Project(store, everything.project)
+        follower = SettingsFollower(project, everything)
+        found = await _aliases(project, names, progress)
         require_one_alias(everything.trainer, found)
-        async with asyncio.TaskGroup() as learners:
+        async with follower.running(), asyncio.TaskGroup() as learners:
             for alias in found:
-                learners.create_task(_tracked(store, alias, everything, progress, open_with))
+                learners.create_task(_tracked(store, alias, follower, progress, open_with))
                 learners.create_task(Examiner(store, alias, everything, progress).run())
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
@@ -325,17 +332,18 @@ async def _aliases(project: Project, names: Sequence[str], progress: Progress) -
 
 
 async def _tracked(
-    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
+    store: Store, alias: AliasView, follower: SettingsFollower, progress: Progress, open_with: OpenTrainer
 ) -> None:
+    everything = follower.started_with
     run = base.alias_run(alias, everything.trainer, everything.data)
     async with track_events(everything.track, run, progress) as tracking:
-        await _learn(store, alias, everything, CompositeProgress(progress, tracking), open_with)
+        await _learn(store, alias, follower, CompositeProgress(progress, tracking), open_with)
 
 
 async def _learn(
-    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
+    store: Store, alias: AliasView, follower: SettingsFollower, progress: Progress, open_with: OpenTrainer
 ) -> None:
-    reported = False
+    reported, everything = False, follower.started_with
     while True:
         try:
             for campaign in await campaigns.list_running(store, alias.id):
@@ -345,8 +353,7 @@ async def _learn(
                 opened = await trainer
                 reported = False
                 settings = trainer_settings(everything)
-                limit = pause_limit(everything.engine)
-                schedule = StepSchedule(store, alias, settings, everything.learn, everything.recorder, limit)
+                schedule = StepSchedule(store, alias, settings, follower)
                 await Learner(store, alias, settings, opened, progress, schedule).run()
         except AliasBusy as e:
             if not reported:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.api.route_parts import AnyRequest
-from proxy.dashboard import live
+from proxy.api.actions import caller_id
+from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.dashboard import forms, live
 from proxy.dashboard.chart_images import outcome_chart, step_charts
 from proxy.dashboard.renderer import ForPages, render_page
+from proxy.errors import BadRequest
+from recorder.queue.campaign_requests import Wish, ask_campaign
 from recorder.registry.aliases import get_aliases
 from recorder.views.lists.titles import load_tasks
 from recorder.views.status.training import STEPS, training_overview
@@ -44,7 +47,7 @@ async def tools_page(context: ForPages, request: AnyRequest) -> Response[str]:
     return render_page(request, "tools.html", servers=tools.servers, usage=tools.usage, tasks=tasks)
 
 
-_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours
+_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours; those that are set are shown
 
 
 @get("/training", include_in_schema=False)
@@ -56,6 +59,8 @@ async def training_page(
 ) -> Response[str]:
     """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
     alias = alias or None
+    if context.hone.settings is not None:
+        await context.hone.settings.refresh()
     overview = await training_overview(context.project, context.status_service.loop, alias)
     steps = overview.steps
     if after is not None:
@@ -68,7 +73,25 @@ async def training_page(
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
         aliases=await get_aliases(context.project),
-        limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value is not None],
+        limits=[
+            one
+            for one in context.status_service.settings
+            if one.key.startswith(_LEARN) and one.value and one.value is not True
+        ],
+        paused=None if (follower := context.hone.settings) is None else follower.learn.paused,
         charts_of=step_charts(overview.steps),
         outcomes=outcome_chart(overview.outcomes),
     )
+
+
+@post("/training/campaigns", include_in_schema=False)
+async def ask_of_campaign(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Ask a campaign to pause or to end. Raises BadRequest, NotFound, Conflict."""
+    form = await forms.read_fields(request)
+    wish = forms.field_text(form, "do")
+    if wish not in ("pause", "end"):
+        raise BadRequest("a campaign is asked to `pause` or to `end`.", param="do")
+    asked: Wish = "pause" if wish == "pause" else "end"
+    who = caller_id(caller_of(request))
+    await ask_campaign(context.hone.project, forms.field_text(form, "campaign"), asked, who)
+    return forms.back_to("/hone/training#campaigns")

@@ -1,7 +1,7 @@
-"""The page Settings: settings with their origin, keys, which are created, shown once, and revoked, and notifications.
+"""The page Settings: settings with their origin and their changes, keys, shown once and revoked, and notifications.
 
-Owns: these pages and the fields of the form for a key. Refuses: keys (`recorder.registry.keys`), and changing settings,
-which are in hone.toml. A key's secret is in the answer to its form only, never in an address or a log.
+Owns: these pages and the fields of their forms. Refuses: keys (`recorder.registry.keys`), and what a change is
+(`recorder.setting_changes`). A key's secret is in the answer to its form only, never in an address or a log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from litestar import Response, get, post
 from litestar.datastructures import FormMultiDict
@@ -25,14 +25,19 @@ from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.errors import BadRequest, UnknownObject
 from proxy.notifications.trial import send_trial
+from recorder.errors import SettingInvalid
 from recorder.queue.notifications import list_notifications
 from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope
+from recorder.setting_changes import actions as setting_actions
+from recorder.setting_changes.change_rows import list_changes
+from recorder.setting_changes.changeable_settings import allowed_values
 
 PATH: Final = "/hone/settings"
 MAX_NAME_CHARS: Final = 100
 MAX_DAYS: Final = 3650.0
 NOTIFICATIONS: Final = 20  # the newest that the page lists
+CHANGES: Final = 20  # the newest changes of settings that the page lists
 # What each scope allows, as the form shows it.
 SCOPES: Final = (
     (Scope.INFER, "call models"),
@@ -40,7 +45,7 @@ SCOPES: Final = (
     (Scope.FEEDBACK_ALL, "close all trajectories and give feedback on them"),
     (Scope.READ, "read trajectories, exports, the ledger and these pages"),
     (Scope.EVAL, "request a version by name, mark trajectories as val or eval"),
-    (Scope.ADMIN, "everything, including changes of versions and keys"),
+    (Scope.ADMIN, "everything, including changes of versions, keys and settings"),
 )
 
 log = logging.getLogger(__name__)
@@ -56,9 +61,61 @@ class NewKey:
 
 
 @get("/settings", include_in_schema=False)
-async def settings_page(context: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
-    """The page; with `revoke`, the confirmation page for revoking that key."""
+async def settings_page(
+    context: ForPages,
+    request: AnyRequest,
+    revoke: FromQuery[str | None] = None,
+    change: FromQuery[str | None] = None,
+) -> Response[str]:
+    """The page; with `revoke`, the confirmation page for revoking that key; with `change`, the form for a setting."""
+    if change is not None:
+        caller_of(request).require(Scope.ADMIN, "changing a setting")
+        await context.hone.follower.refresh()
+        return _change_page(context, request, change)
     return await _page(context, request) if revoke is None else await _ask_revoke(context, request, revoke)
+
+
+def _change_page(
+    context: PageContext, request: AnyRequest, key: str, given: str | None = None, wrong: str | None = None
+) -> Response[str]:
+    """The form for a setting. `given`, `wrong`: a value that it did not accept, and why. Raises NotFound."""
+    choices = allowed_values(key)
+    setting = next((one for one in context.status_service.settings if one.key == key), None)
+    if setting is None:
+        raise UnknownObject(f"there is no setting {key[:200]!r}: {PATH} lists them.")
+    if given is None:
+        given = "" if setting.value is None else str(setting.value).lower() if choices else str(setting.value)
+    status = 200 if wrong is None else 400
+    facts = {"setting": setting, "choices": choices, "given": given, "wrong": wrong}
+    return render_page(request, "setting_change.html", status=status, **facts)
+
+
+@post("/settings/change", include_in_schema=False)
+async def change_setting(context: ForPages, request: AnyRequest) -> Response[Any]:
+    """Change a setting at run time. Raises NotFound, Conflict."""
+    form = await forms.read_fields(request)
+    key, value = forms.field_text(form, "key"), forms.field_text(form, "value")
+    try:
+        await setting_actions.set_value(context.hone.follower, key, value, caller_id(caller_of(request)))
+    except SettingInvalid as e:
+        return _change_page(context, request, key, value, str(e))
+    return forms.back_to(f"{PATH}#changes")
+
+
+@post("/settings/undo", include_in_schema=False)
+async def undo_setting(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Undo the change of a setting. Raises NotFound, Conflict."""
+    key = forms.field_text(await forms.read_fields(request), "key")
+    await setting_actions.undo(context.hone.follower, key, caller_id(caller_of(request)))
+    return forms.back_to(f"{PATH}#changes")
+
+
+@post("/settings/pause", include_in_schema=False)
+async def pause_learning(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Pause learning, or let it go on. Raises Conflict."""
+    paused = forms.field_text(await forms.read_fields(request), "paused") == "true"
+    await setting_actions.set_paused(context.hone.follower, paused=paused, who=caller_id(caller_of(request)))
+    return forms.back_to("/hone/training")
 
 
 @post("/settings/keys", include_in_schema=False)
@@ -115,11 +172,18 @@ async def _ask_revoke(context: PageContext, request: AnyRequest, key: str) -> Re
 async def _page(context: PageContext, request: AnyRequest, wrong: str | None = None) -> Response[str]:
     caller = caller_of(request)
     keys_now = await keys.newest_keys(context.project) if caller.may(Scope.ADMIN) else []
+    follower = context.hone.settings
+    if follower is not None:
+        await follower.refresh()
+    settings = context.status_service.settings
     return render_page(
         request,
         "settings.html",
         status=200 if wrong is None else 400,
-        sections=group_by_section(context.status_service.settings),
+        sections=group_by_section(settings),
+        changed=[one for one in settings if one.change is not None],
+        refused={} if follower is None else follower.refused,
+        history=await list_changes(context.project, CHANGES),
         keys=keys_now,
         names={one.id: one.name for one in keys_now},
         now=time.time(),

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.queue.campaign_requests import CampaignRequest, open_request
 from recorder.queue.campaigns import TRAINS, campaign_view
 from recorder.queue.training.budgets import MINUTE_S, CampaignJudgingCost, campaign_judging_cost
 from recorder.states import CampaignState
 from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, campaigns
-from recorder.views.campaigns.events import StepDone, Validation, decode_fields
+from recorder.views.campaigns.events import BEGUN, StepDone, Validation, decode_fields
 from recorder.views.campaigns.history import CampaignHistory, read_newest
 from recorder.views.campaigns.measures import Measure, compute_measure
 
@@ -43,7 +45,10 @@ class StopRuleProgress:
 
 @dataclass(frozen=True, slots=True)
 class CampaignProgress:
-    """One campaign. `failed_steps` counts over the whole campaign; times are unix seconds."""
+    """One campaign. `failed_steps` counts over the whole campaign; times are unix seconds.
+
+    `asked`: that a person asked its process to pause or end it, after the step that runs.
+    """
 
     id: str
     name: str
@@ -57,6 +62,7 @@ class CampaignProgress:
     rules: Sequence[StopRuleProgress]
     began_at: float
     ended_at: float | None
+    asked: CampaignRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +103,17 @@ async def list_campaigns_progress(
         query = query.where(campaigns.c.state == state)
     async with project.store.read() as conn:
         rows = list(await conn.execute(query))
-        found = [(row, await read_newest(conn, row.id, _ROWS)) for row in rows]
-    return [await _progress(project.store, row, history) for row, history in found]
+        found = [(row, await read_newest(conn, row.id, _ROWS), await _asked(conn, row)) for row in rows]
+    return [await _progress(project.store, *one) for one in found]
 
 
-async def _progress(store: Store, row: Any, history: CampaignHistory) -> CampaignProgress:
+async def _asked(conn: AsyncConnection, row: Any) -> CampaignRequest | None:
+    return await open_request(conn, row.id, BEGUN) if row.state == CampaignState.RUNNING else None
+
+
+async def _progress(
+    store: Store, row: Any, history: CampaignHistory, asked: CampaignRequest | None
+) -> CampaignProgress:
     rules = _rules(row.settings, history)
     by = history.measure
     seen = _measurements(history, history.measured(by, regularly=bool(rules.val_every)))
@@ -123,6 +135,7 @@ async def _progress(store: Store, row: Any, history: CampaignHistory) -> Campaig
         ],
         began_at=row.started_at,
         ended_at=row.ended_at,
+        asked=asked,
     )
 
 

@@ -3,8 +3,8 @@
 Owns: which conditions are told, their keys, and which have begun since the last look. Refuses: the status itself
 (`recorder.views.status.project`), and what the ledger tells as events (`recorder.views.notices.decisions`).
 
-A pause by `learn.hours`, `learn.steps_per_hour` or `engine.max_pause_share` is the pace that the operator set, and is
-not told.
+A pause by a person (`learn.paused`), `learn.hours`, `learn.steps_per_hour` or `engine.max_pause_share` is what the
+operator set, and is not told.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from proxy.settings.sections import pause_limit
 from recorder.base.terminal import clock_time, percent
 from recorder.queue.claims import TrainableGroups
 from recorder.queue.training import baselines, budgets
@@ -21,6 +22,9 @@ from recorder.queue.training.budgets import BudgetHold, JudgeUsage
 from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.queue.training.refusals import HOW_TO_MEND, RefusedGroup, describe_gap
 from recorder.registry.live_findings import LiveFinding
+from recorder.setting_changes.change_rows import SettingChange
+from recorder.setting_changes.changeable_settings import PAUSED
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from trainer.settings import TrainerSettings
@@ -57,7 +61,7 @@ class StageState(StrEnum):
 
 
 class StageCode(StrEnum):
-    """Why a stage is in its state. A paused one has a code of `budgets.Limit` instead."""
+    """Why a stage is in its state. One that a budget or the hours pause has a code of `budgets.Limit` instead."""
 
     NOTHING_RECORDED = "nothing_recorded"
     RECORDING = "recording"
@@ -72,6 +76,7 @@ class StageCode(StrEnum):
     REWARD_FALL = "reward_fall"
     KL_BASE_MAX = "kl_base_max"
     HEALTH_RULE = "health_rule"
+    PAUSED = "paused"
     PAUSE_SHARE = "max_pause_share"
     LOGPROB_GAP = "logprob_gap"
     TOO_FEW_GROUPS = "too_few_groups"
@@ -91,6 +96,25 @@ class LoopSettings:
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     max_pause_share: float | None = None  # of an hour; None: the engine is not paused for training
+    pause: SettingChange | None = None  # the change that pauses learning, if `learn.paused` was changed at run time
+
+    @classmethod
+    def current(
+        cls,
+        follower: SettingsFollower,
+        *,
+        recorder: RecorderSettings | None = None,
+        trainer: TrainerSettings | None = None,
+    ) -> LoopSettings:
+        """Return the settings as they are now. `recorder`, `trainer`: in place of the follower's, if resolved."""
+        settings = follower.settings
+        return cls(
+            recorder or settings.recorder,
+            settings.learn,
+            trainer or settings.trainer,
+            pause_limit(settings.engine),
+            follower.pause,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +251,8 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return _learning_waits(alias, StageCode(found.code), text)
     if (ended := settings.trainer.explain_ended_schedule(alias.schedule_steps)) is not None:
         return _learning_waits(alias, StageCode.SCHEDULE_ENDED, f"new settings: {ended}")
+    if settings.learn.paused:
+        return _paused_by_person(alias, settings.pause)
     if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
         return _learning_paused(alias, held)
     if alias.pauses is not None and alias.pauses.free_in_s > 0:
@@ -242,6 +268,17 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
         return _learning_waits(alias, StageCode.NO_LEARNER, text)
     text = f"Learning begins a step: {there} scored{_of_shadows(alias.trainable)}."
     return StageStatus(Stage.LEARNING, alias.alias, StageState.READY, StageCode.STEP_DUE, None, text)
+
+
+def _paused_by_person(alias: AliasFacts, pause: SettingChange | None) -> StageStatus:
+    if pause is None:
+        text = f"Learning is paused: {PAUSED} is true in hone.toml, a variable or a flag. Set it to false to continue."
+    else:
+        text = (
+            f"Learning is paused by {pause.by} since {pause.since}. Resume it on the page Training, or by "
+            f"`hone config {PAUSED} --set false`."
+        )
+    return StageStatus(Stage.LEARNING, alias.alias, StageState.PAUSED, StageCode.PAUSED, None, text)
 
 
 def _waits_for_pauses(alias: AliasFacts, pauses: PauseBudget, at: float) -> StageStatus:

@@ -17,11 +17,13 @@ from judge.scoring.rescoring import choose_groups
 from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder.queue.judging import cross_checks, scores, switches
 from recorder.queue.judging.cross_checks import CrossCheck
 from recorder.queue.judging.scores import StoredScore
 from recorder.queue.judging.switches import CHEAP, STRONG
 from recorder.queue.training import budgets
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store.database import Project, Store
@@ -58,9 +60,10 @@ async def working(store: Store, settings: JudgeSettings, learn: LearnSettings | 
     """A worker that runs in the background."""
     stop = asyncio.Event()
     async with open_judge_context(settings, Project(store, PROJECT)) as context:
-        running = asyncio.create_task(
-            JudgeWorker(Project(store, PROJECT), context, RecorderSettings(), learn=learn).run(stop)
-        )
+        project = Project(store, PROJECT)
+        follower = SettingsFollower(project, HoneSettings(learn=learn or LearnSettings()))
+        worker = JudgeWorker(project, context, RecorderSettings(), follower=follower)
+        running = asyncio.create_task(worker.run(stop))
         try:
             yield
         finally:

@@ -22,11 +22,14 @@ from judge.scoring import worker as worker_module
 from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder.base import rate_limited_log
 from recorder.errors import StoreUnavailable
 from recorder.queue import feedback, leases
 from recorder.queue.judging import rescoring, scores
 from recorder.queue.judging.records import JudgePrompt, load_prompts
+from recorder.setting_changes import actions as setting_actions
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
@@ -72,7 +75,9 @@ async def working(
     """A worker that runs in the background."""
     stop = asyncio.Event()
     async with open_judge_context(settings, Project(store, PROJECT)) as context:
-        worker = JudgeWorker(Project(store, PROJECT), change(context), recorder or RecorderSettings(), learn=learn)
+        project = Project(store, PROJECT)
+        follower = SettingsFollower(project, HoneSettings(learn=learn or LearnSettings()))
+        worker = JudgeWorker(project, change(context), recorder or RecorderSettings(), follower=follower)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker
@@ -589,6 +594,24 @@ async def test_a_spent_budget_holds_live_groups_and_no_campaigns(
         await until(reaches(store, planned, GroupState.SCORED))
         assert (await state(store, live)).state == GroupState.READY
     assert "Judging is paused: the judge used its 1 token of the last 24 hours. It resumes at about " in caplog.text
+
+
+async def test_a_budget_that_is_raised_at_run_time_lets_the_judge_go_on(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    project, stop = Project(store, PROJECT), asyncio.Event()
+    started = HoneSettings(learn=LearnSettings(judge_tokens_per_day=1))
+    follower, page = SettingsFollower(project, started), SettingsFollower(project, started)
+    first, _ = await recorded.group("first", ["worth 0.2", "worth 0.9"])
+    async with open_judge_context(settings(), project) as context, follower.running():
+        worker = JudgeWorker(project, context, RecorderSettings(), follower=follower)
+        running = asyncio.create_task(worker.run(stop))
+        await until(reaches(store, first, GroupState.SCORED))
+        second, _ = await recorded.group("second", ["worth 0.1", "worth 0.9"])
+        await setting_actions.set_value(page, "learn.judge_tokens_per_day", None, "somebody")
+        await until(reaches(store, second, GroupState.SCORED))
+        stop.set()
+        await running
 
 
 async def test_groups_that_are_too_old_are_left_out_and_cost_nothing(

@@ -52,6 +52,34 @@ def test_config_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.
     assert as_json["settings"]["engine.api_key"]["value"] == "********"
 
 
+def test_config_changes_a_setting_at_run_time_and_undoes_it(tmp_path: Path) -> None:
+    make_versions(tmp_path, 1)  # there is a store
+    file = tmp_path / "hone.toml"
+    file.write_text("[learn]\nsteps_per_hour = 2\n[aliases.helpdesk]\n")
+    written = file.read_text()
+    data = ("--data", str(tmp_path))
+    assert hone("config", "learn.steps_per_hour", "--set", "5", *data)[1].startswith(
+        "learn.steps_per_hour  5  <- page\n"
+    )
+    hone("config", "aliases.helpdesk.promote", "--set", "manual", *data)
+    shown = json.loads(hone("config", "--json", *data)[1])["settings"]
+    assert (shown["learn.steps_per_hour"]["value"], shown["learn.steps_per_hour"]["from"]) == (5, "page")
+    assert (shown["aliases.helpdesk.promote"]["value"], shown["aliases.helpdesk.promote"]["from"]) == ("manual", "page")
+    assert hone("config", "learn.steps_per_hour", "--undo", *data)[1].startswith(
+        "learn.steps_per_hour  2  <- hone.toml\n"
+    )
+    for arguments, why in (
+        (("learn.steps_per_hour", "--set", "0"), "learn.steps_per_hour: Input should be greater than"),
+        (("learn.steps_per_hour", "--undo"), "no change to undo"),
+        (("proxy.port", "--set", "9"), "set it in hone.toml"),
+        (("--set", "9"), "the KEY that it changes"),
+    ):
+        code, _, error = hone("config", *arguments, *data)
+        assert code != 0
+        assert why in error
+    assert file.read_text() == written
+
+
 def test_config_says_what_a_setting_is_in_the_words_of_its_model(tmp_path: Path) -> None:
     (tmp_path / "hone.toml").write_text("[aliases.helpdesk]\n")
     code, out, _ = hone("config", "proxy.port")

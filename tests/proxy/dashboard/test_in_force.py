@@ -15,6 +15,7 @@ from proxy.settings.hone import HoneSettings
 from proxy.supervision.serve import settings_view
 from recorder.registry import keys
 from recorder.registry.keys import Scope
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.fake_engine import FakeEngine
@@ -157,9 +158,12 @@ async def test_a_change_without_the_forms_token_is_refused(store: Store) -> None
         assert await keys.list_keys(Project(store, PROJECT)) == []
 
 
-def test_settings_say_where_they_came_from_and_hide_what_is_secret() -> None:
+async def test_settings_say_where_they_came_from_and_hide_what_is_secret(store: Store) -> None:
     settings = HoneSettings.model_validate({"engine": {"api_key": "very-secret"}, "proxy": {"port": 9}})
-    shown = {one.key: one for one in settings_view(settings, {"proxy.port": "hone.toml"})}
+    shown = {
+        one.key: one
+        for one in settings_view(SettingsFollower(Project(store, PROJECT), settings), {"proxy.port": "hone.toml"})
+    }
     assert (shown["proxy.port"].value, shown["proxy.port"].origin) == (9, "hone.toml")
     assert shown["proxy.host"].origin == "default"
     assert shown["engine.api_key"].value == "********"

@@ -12,6 +12,7 @@ from proxy.engine.replica import Replica
 from proxy.gate import behaviour
 from proxy.gate.behaviour import BehaviourArms
 from proxy.gate.examination import GateVerdict, examine_version
+from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.queue.claims import claim_for_judging
@@ -19,6 +20,7 @@ from recorder.queue.judging.scores import NewPart, record_score
 from recorder.queue.leases import JUDGE, keep_presence
 from recorder.queue.training import budgets
 from recorder.registry.versions import VersionView, get_version
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Project
@@ -69,7 +71,9 @@ async def examined(world: World, version: VersionView, learn: LearnSettings) -> 
     await recorder.start()
     replica = Replica(world.engine.url, world.engine.key)
     base = await get_version(world.store, version.parent_id or "")
-    arms = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
+    alias = await world.alias()
+    follower = SettingsFollower(Project(world.store, alias.project_id), HoneSettings(learn=learn))
+    arms = BehaviourArms(world.store, recorder, replica, alias, version, base, follower)
     async with judging(world, learn):
         found = await examine_version(arms, "gate", GateSettings(timeout_s=60))
     await recorder.stop()

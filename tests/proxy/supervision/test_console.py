@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from proxy.settings.hone import HoneSettings
 from proxy.supervision.console import EventPrinter, ProgramLine
 from recorder.queue.training import steps
 from recorder.queue.training.budgets import HOUR_S
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.settings import LearnSettings
 from recorder.store.database import Project, Store
 from recorder.store.schema import steps as step_table
 from recorder.store.sql import now
 from recorder.views.status.stage_facts import GroupForecast
-from recorder.views.status.stages import LoopSettings, StageStatus
+from recorder.views.status.stages import StageStatus
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows
 
@@ -49,11 +51,15 @@ class Heard:
         pass
 
 
+def following(store: Store, **learn: int) -> SettingsFollower:
+    return SettingsFollower(Project(store, PROJECT), HoneSettings(learn=LearnSettings(**learn)))
+
+
 @pytest.fixture
 async def printed_events(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
     monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
     printed_events = Heard()
-    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), LoopSettings(), printed_events).run())
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), following(store), printed_events).run())
     await until(lambda: printed_events.waiting)
     yield printed_events
     task.cancel()
@@ -79,8 +85,8 @@ async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, mo
     async with store.write() as conn:  # it began an hour ago but for a second
         began = update(step_table).where(step_table.c.id == step.id)
         await conn.execute(began.values(started_at=now() - HOUR_S + 1))
-    printed_events, settings = Heard(), LoopSettings(learn=LearnSettings(steps_per_hour=1))
-    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), settings, printed_events).run())
+    printed_events, follower = Heard(), following(store, steps_per_hour=1)
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), follower, printed_events).run())
     await until(lambda: "steps_per_hour" in [one.code for one in printed_events.stages])
     await until(lambda: "too_few_groups" in [one.code for one in printed_events.stages])
     task.cancel()

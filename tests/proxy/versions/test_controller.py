@@ -6,7 +6,7 @@ Against a scripted engine that keeps vLLM's rules, with a real store. tests/e2e 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import pytest
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
-from recorder.registry.alias_moves import rollback, set_live
+from recorder.registry.alias_moves import rollback, set_canary, set_live
 from recorder.registry.versions import allocate_version, mark_version
+from recorder.setting_changes import actions as setting_actions
+from recorder.setting_changes.follower import SettingsFollower
 from recorder.states import VersionState
 from recorder.store import ledger
 from tests.proxy import adapters
@@ -86,6 +88,54 @@ async def test_a_canary_gets_its_share_of_new_runs(make_world: Callable[..., Any
         second = await world.becomes(await world.write(), VersionState.CANARY)
         assert await world.state(version) is VersionState.RETIRED
         assert second.id != version.id
+
+
+async def changed(world: World, leaf: str, value: object) -> None:
+    """A setting of the alias, changed by another program."""
+    page = SettingsFollower(world.controller.follower.project, world.controller.follower.started_with)
+    await setting_actions.set_value(page, f"aliases.helpdesk.{leaf}", value, "somebody")
+
+
+async def test_a_policy_that_is_changed_at_run_time_decides_the_version_that_waits(
+    make_world: Callable[..., Any],
+) -> None:
+    async with make_world(AliasSettings(base_model="base", promote="manual")) as world:
+        version = await world.becomes(await world.write(), VersionState.GATED)
+        await changed(world, "promote", "gate")
+        await world.becomes(version, VersionState.LIVE)
+
+
+async def test_a_running_canary_gets_the_share_that_is_set_at_run_time_unless_a_person_gave_it_one(
+    make_world: Callable[..., Any],
+) -> None:
+    async with make_world(AliasSettings(base_model="base", promote="canary", canary_share=0.5)) as world:
+        version = await world.becomes(await world.write(), VersionState.CANARY)
+
+        def has(share: float) -> Callable[[], Awaitable[bool]]:
+            async def there() -> bool:
+                return bool((await world.alias()).canary_share == share)
+
+            return there
+
+        await changed(world, "canary_share", 0.25)
+        await until(has(0.25))
+        await set_canary(world.store, version.alias_id, version.id, 0.75, who="hand")
+        await changed(world, "canary_share", 0.3)
+        await until(lambda: world.controller.follower.aliases()["helpdesk"].canary_share == 0.3)
+        await world.rounds()
+        assert await has(0.75)()
+
+
+async def test_what_is_held_back_of_a_promotion_follows_the_setting(make_world: Callable[..., Any]) -> None:
+    async with make_world(AliasSettings(base_model="base", holdback_share=0.5)) as world:
+        await world.becomes(await world.write(), VersionState.LIVE)
+        assert (await world.alias()).holdback_share == 0.5
+        await changed(world, "holdback_share", 0)
+
+        async def ended() -> bool:
+            return bool((await world.alias()).holdback_share == 0)
+
+        await until(ended)
 
 
 async def test_a_version_written_while_no_engine_answers_waits_for_one(world: World) -> None:

@@ -19,6 +19,7 @@ from recorder.messages.calls import Address
 from recorder.queue import campaigns, claims, leases
 from recorder.queue.training import adapter_trials
 from recorder.registry import replicas
+from recorder.setting_changes.change_rows import write_change
 from recorder.states import TrajectoryState
 from recorder.store import changes, schema
 from recorder.store.changes import TOPIC_OF, Topic, mark_quiet, topic_of
@@ -65,6 +66,7 @@ async def filled(store: Store, rows: Rows) -> Store:
     await campaigns.create_campaign(Project(store, PROJECT), alias.id, "spring", {})
     await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up")
     await replicas.report_proxy(Project(store, PROJECT), "proxy_1", "http://proxy", generations={}, in_flight={})
+    await write_change(Project(store, PROJECT), "learn.paused", before=False, after=True, who="somebody")
     return store
 
 

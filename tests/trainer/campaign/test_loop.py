@@ -20,7 +20,9 @@ import pytest
 from sqlalchemy import select
 
 from judge.settings import JudgeSettings
-from recorder.queue import campaigns, claims, leases
+from recorder.errors import Conflict
+from recorder.queue import campaign_requests, campaigns, claims, leases
+from recorder.queue.campaign_requests import Wish
 from recorder.queue.campaigns import CampaignView
 from recorder.queue.claims import GroupClaim
 from recorder.queue.training import adapter_trials
@@ -31,6 +33,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.views.campaigns.events import CampaignMeasure, StepDone
 from recorder.views.campaigns.measures import compute_measure
+from recorder.views.campaigns.progress import list_campaigns_progress
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer, run_campaign
 from trainer.agents import attempts as trainer_attempts
@@ -76,6 +79,37 @@ async def test_a_campaign_climbs_from_version_to_version(
     assert [step.sampled_by for step in told.steps()] == ["helpdesk@0", "helpdesk@1", "helpdesk@2"]
     assert all(step.attempts == 8 and step.kl == 1e-7 and not step.failed for step in told.steps())
     assert sum(ring.calls.values()) == len(ring.calls) == 3 * 8 + 2 * 3
+    assert (await the_campaign(ring.store)).state is CampaignState.FINISHED
+
+
+async def test_a_person_pauses_a_running_campaign_and_ends_it_after_it_was_resumed(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
+    script.skill = lambda number: 0.5
+    project = Project(ring.store, PROJECT)
+    ops, _ = await keys.create_key(project, "ops", ["admin"])
+
+    async def ask_after(step: int, wish: Wish) -> None:
+        while len(told.steps()) < step:
+            await asyncio.sleep(0.01)
+        asked = await campaign_requests.ask_campaign(project, (await the_campaign(ring.store)).name, wish, ops.id)
+        (shown,) = await list_campaigns_progress(project)
+        assert shown.asked is None or (shown.asked.wish, shown.asked.by) == (wish, "ops")
+        assert asked.id == shown.id
+
+    settings = unvalidated(user, steps=60)
+    ended, _ = await asyncio.gather(ring.train(settings, told), ask_after(1, "pause"))
+    done = ended.steps
+    assert (ended.reason, ended.detail) == ("paused", "asked by ops")
+    assert 1 <= done < 60
+    assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
+    assert f"`hone train --resume {ended.campaign}` continues it" in told.warnings()[-1]
+    with pytest.raises(Conflict, match="no process runs the campaign"):
+        await campaign_requests.ask_campaign(project, ended.campaign, "end", ops.id)
+
+    ended, _ = await asyncio.gather(ring.train(settings, told), ask_after(done + 1, "end"))
+    assert (ended.reason, ended.detail) == ("ended", "asked by ops")
+    assert done < ended.steps < 60
     assert (await the_campaign(ring.store)).state is CampaignState.FINISHED
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from proxy.settings.hone import HoneSettings
 from recorder.ids import new_id
 from recorder.messages.calls import (
     Address,
@@ -27,7 +28,10 @@ from recorder.queue.claims import GroupClaim
 from recorder.queue.groups import lookup
 from recorder.queue.training import adapter_trials
 from recorder.registry import alias_moves, aliases, moves, versions
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.registry.keys import create_key
+from recorder.setting_changes import actions
+from recorder.setting_changes.follower import SettingsFollower
+from recorder.settings import LearnSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.stats.falls import ScenarioFigure
 from recorder.store.database import Project
@@ -114,7 +118,8 @@ def learner_of(
     **settings: float | str,
 ) -> Learner:
     of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
-    patience = StepSchedule(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
+    follower = SettingsFollower(Project(ring.store, PROJECT), HoneSettings(learn=learn or LearnSettings()))
+    patience = StepSchedule(ring.store, ring.alias, of_trainer, follower)
     return Learner(ring.store, ring.alias, of_trainer, trainer, told, patience)
 
 
@@ -169,6 +174,29 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
         await until(lambda: done(told, 2))
     second = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
     assert second.parent_id == version.id
+
+
+async def test_a_learner_that_a_person_pauses_begins_no_step_until_it_is_resumed(ring: Ring) -> None:
+    told, project = RecordedProgress(), Project(ring.store, PROJECT)
+    ops, _ = await create_key(project, "ops", ["admin"])
+    follower, page = (SettingsFollower(project, HoneSettings()) for _ in range(2))
+    of_trainer = TrainerSettings(min_groups=1)
+    schedule = StepSchedule(ring.store, ring.alias, of_trainer, follower)
+    trainer = ScriptedTrainer(ring.store, ring.alias)
+    async with follower.running(), _running(Learner(ring.store, ring.alias, of_trainer, trainer, told, schedule)):
+        await actions.set_paused(page, paused=True, who=ops.id)
+        change = page.changes["learn.paused"]
+        waits = (
+            f"Learning is paused by ops since {change.since}. Resume it on the page Training, or by `hone config "
+            "learn.paused --set false`."
+        )
+        await until(lambda: said(told, waits))
+        await live_group(ring, "first", [0.0, 1.0])
+        (stage,) = [one for one in await read_stages(project, LoopSettings.current(page)) if one.alias == ALIAS]
+        assert (stage.code, stage.text) == ("paused", waits)
+        assert not told.steps()
+        await actions.undo(page, "learn.paused", ops.id)
+        await until(lambda: done(told, 1))
 
 
 async def fallen(ring: Ring, told: RecordedProgress, *, absolute: bool = True) -> str:

@@ -14,6 +14,7 @@ from recorder.queue.claims import TrainableGroups
 from recorder.queue.training.budgets import DAY_S, HOUR_S, JudgeUsage
 from recorder.queue.training.gpu_pauses import PauseBudget
 from recorder.registry.live_findings import LiveFinding
+from recorder.setting_changes.change_rows import SettingChange
 from recorder.settings import LearnSettings
 from recorder.states import GroupState
 from recorder.views.status.stages import (
@@ -106,6 +107,21 @@ def test_no_step_begins_after_the_end_of_a_schedule_however_many_groups_wait() -
     assert told(scored(9, schedule_steps=9999), lasting)[1] == "step_due"  # nor does one above 0
 
 
+def test_a_paused_learner_says_who_paused_it_and_how_it_goes_on() -> None:
+    paused = LearnSettings(paused=True, steps_per_hour=1)
+    change = SettingChange("learn.paused", 3, False, True, False, "key_1", "ops", AT)
+    assert told(scored(9, steps_at=[AT - 10]), LoopSettings(learn=paused, pause=change)) == (
+        StageState.PAUSED,
+        "paused",
+        f"Learning is paused by ops since {change.since}. Resume it on the page Training, or by `hone config "
+        "learn.paused --set false`.",
+    )
+    assert told(scored(9), LoopSettings(learn=paused))[2] == (
+        "Learning is paused: learn.paused is true in hone.toml, a variable or a flag. Set it to false to continue."
+    )
+    assert told(scored(9, campaign="orders"), LoopSettings(learn=paused))[1] == "campaign"  # which a pause lets run
+
+
 def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bool:
     """The rule of a step, written once more and for the test alone."""
     learn, trainer = settings.learn, settings.trainer
@@ -116,6 +132,7 @@ def may_begin(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> bo
         alias.campaign is None
         and alias.undecided is None
         and not alias.step_running
+        and not learn.paused
         and (learn.hours is None or facts.local.hour >= 22 or facts.local.hour < 6)
         and (learn.steps_per_hour is None or recent < learn.steps_per_hour)
         and (enough or patient)
@@ -141,6 +158,7 @@ settings_of = st.builds(
     LoopSettings,
     learn=st.builds(
         LearnSettings,
+        paused=st.booleans(),
         hours=st.none() | st.just("22:00-06:00"),
         steps_per_hour=st.none() | st.integers(1, 3),
         judge_tokens_per_day=st.none() | st.integers(1, 100),
@@ -182,7 +200,9 @@ def test_a_step_is_said_to_be_due_whenever_it_is_and_never_else(
 @given(aliases_of, facts_of, settings_of)
 def test_a_pause_of_learning_ends_when_it_says(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> None:
     stage = learning_stage(alias, facts, settings)
-    if stage.state is StageState.PAUSED:
+    if stage.code == "paused":
+        assert stage.until is None  # a person ends it
+    elif stage.state is StageState.PAUSED:
         assert stage.until is not None
         assert 0 < stage.until - facts.at <= 2 * DAY_S
 
