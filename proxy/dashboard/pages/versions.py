@@ -24,11 +24,11 @@ from proxy.errors import BadRequest
 from recorder.errors import Conflict
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
-from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
 from recorder.views.lists.titles import load_tasks
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import version_detail
+from recorder.views.versions.evidence import list_decisions
 
 MAX_DECISIONS: Final = 20  # on the page of versions
 
@@ -53,7 +53,7 @@ async def versions_page(
         before=before,
         older=lines[-1].number if len(lines) == VERSIONS and lines[-1].number > 0 else None,
         chart=ancestry_chart(lines),
-        moves=await list_moves(context.project, alias=chosen.name, limit=MAX_DECISIONS) if chosen else [],
+        moves=await list_decisions(context.project, alias=chosen.name, limit=MAX_DECISIONS) if chosen else [],
     )
 
 

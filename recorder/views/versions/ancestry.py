@@ -15,9 +15,8 @@ from typing import Any, Final, Literal
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.registry import ancestry, moves
+from recorder.registry import ancestry
 from recorder.registry.aliases import AliasView
-from recorder.registry.moves import VersionMove
 from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.stats import means
@@ -25,6 +24,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import campaigns, ledger, step_groups, step_trajectories, steps
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
 from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
+from recorder.views.versions.evidence import Decision, list_decisions
 from recorder.views.versions.rewards import VersionReward, load_rewards
 
 _GATES: Final = ("gated", "rejected")  # the moves of a gate
@@ -59,8 +59,8 @@ class AncestryVersion(VersionView):
     measure: Measure | None
     reward: VersionReward | None
     trained: TrainingSource | None
-    decided: VersionMove | None
-    checked: VersionMove | None
+    decided: Decision | None
+    checked: Decision | None
 
 
 async def list_ancestry(
@@ -82,9 +82,8 @@ async def _ancestry_versions(
     store: Store, alias: AliasView, shown: Sequence[VersionView], names: Mapping[str, str]
 ) -> list[AncestryVersion]:
     ids = [v.id for v in shown]
-    decided = await moves.list_moves(
-        Project(store, alias.project_id), version_ids=ids, limit=_DECISIONS * len(ids) or 1
-    )
+    project = Project(store, alias.project_id)
+    decided = await list_decisions(project, version_ids=ids, limit=_DECISIONS * len(ids) or 1)
     async with store.read() as conn:
         trained = await _training_sources(conn, ids)
         rewards, live_line = await load_rewards(conn, ids), await _live_ancestry(conn, alias)
@@ -130,11 +129,11 @@ async def _live_ancestry(conn: AsyncConnection, alias: AliasView) -> set[str]:
 # --- the measure of a version
 
 
-def _checked(decided: Sequence[VersionMove], version: VersionView) -> VersionMove | None:
+def _checked(decided: Sequence[Decision], version: VersionView) -> Decision | None:
     return next((m for m in decided if m.version_id == version.id and m.move in _GATES and m.figures), None)
 
 
-def _gate_measure(decided: Sequence[VersionMove], version: VersionView) -> Measure | None:
+def _gate_measure(decided: Sequence[Decision], version: VersionView) -> Measure | None:
     """Return the success rate at the held-out scenarios of its gate, if it had any."""
     checked = _checked(decided, version)
     success = checked.figures.get("success") if checked is not None else None
