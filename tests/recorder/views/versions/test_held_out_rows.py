@@ -78,7 +78,7 @@ async def judged(learned: Learned, number: int, version: VersionView, parent: Ve
     group = await learned.rows.group(id=f"grp_pair{number}", state="ready", version_id=version.id)
     for by, name in ((version, "own"), (parent, "other")):
         run = await learned.rows.trajectory(
-            group, id=f"traj_0_{name}{number}", state="completed", purpose="eval", origin="shadow", version_id=by.id,
+            group, id=f"traj_00{name}{number}", state="completed", purpose="eval", origin="shadow", version_id=by.id,
             answered=False,
         )  # fmt: skip
         call = await learned.rows.call(run, id=f"call_{name}{number}", prompt_node_id=b"task%d" % (number // 2))
@@ -86,7 +86,7 @@ async def judged(learned: Learned, number: int, version: VersionView, parent: Ve
     await learned.rows.score(group)
     async with learned.store.write() as conn:
         for name, value in zip(("own", "other"), rewards, strict=True):
-            of_run = score_parts.c.trajectory_id == f"traj_0_{name}{number}"
+            of_run = score_parts.c.trajectory_id == f"traj_00{name}{number}"
             await conn.execute(score_parts.update().where(of_run).values(value=value))
 
 
