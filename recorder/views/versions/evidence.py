@@ -79,7 +79,7 @@ def _outcome(move: VersionMove) -> Iterator[EvidenceSentence]:
     """What the code means, and its details; nothing for a person's reason, which is shown beside the decision."""
     code, _, detail = (move.why or "").partition(": ")
     if move.move == VersionState.REJECTED and detail:
-        yield EvidenceSentence(f"It was rejected: {_ended(detail)}", within=False)
+        yield EvidenceSentence(f"It was rejected: {_ended(detail)}")
     elif code in PASSED:
         yield EvidenceSentence(PASSED[code])
         if move.move == VersionState.GATED and detail:

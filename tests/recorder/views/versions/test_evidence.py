@@ -70,7 +70,7 @@ def test_a_version_that_lost_beside_an_earlier_one_is_told_so() -> None:
     figures = {"win_rate": 0.5, "pairs": 8, "version_day": 2, "win_rate_day": 0.1, "pairs_day": 24}
     why = "behaviour_day: it wins 10% of 24 pairs beside helpdesk@2"
     first, *others = describe_evidence(decided(figures, why, "rejected", win_at_least=0.4))
-    assert (first.text, first.within) == ("It was rejected: it wins 10% of 24 pairs beside helpdesk@2.", False)
+    assert (first.text, first.within) == ("It was rejected: it wins 10% of 24 pairs beside helpdesk@2.", None)
     assert [(one.text, one.within) for one in others] == [
         ("It wins 50 % of 8 pairs beside the live version, a tie half; less than 40 %, beyond chance, rejects it.", True),
         (
