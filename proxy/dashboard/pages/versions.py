@@ -31,7 +31,7 @@ from recorder.views.comparison.trajectory_pair import load_pairs
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import load_evidence, version_detail
 from recorder.views.versions.evidence import list_decisions
-from recorder.views.versions.held_out import HeldOutComparison, HeldOutSource, HeldOutTask
+from recorder.views.versions.held_out import HeldOutComparison, HeldOutSource, HeldOutTask, describe_held_out
 
 MAX_DECISIONS: Final = 20  # on the page of versions
 
@@ -93,6 +93,7 @@ async def version_page(
         version=detail.version,
         alias=alias,
         others=[one.name for one in newest if one.id != detail.version.id],
+        describe=describe_held_out,
         pairs=pairs,
         fits=fit_trajectory_pairs([its_pair for _, _, its_pair in pairs]),
     )
