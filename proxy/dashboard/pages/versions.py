@@ -82,9 +82,7 @@ async def version_page(
     opened = opened_tasks(detail.held_out, pair or None)
     loaded = await load_pairs(store, [(one.trajectory_before, one.trajectory_after) for _, one in opened])
     pairs = [
-        (about, one, its_pair)
-        for (about, one), its_pair in zip(opened, loaded, strict=True)
-        if its_pair is not None
+        (about, one, its_pair) for (about, one), its_pair in zip(opened, loaded, strict=True) if its_pair is not None
     ]
     return render_page(
         request,
@@ -99,9 +97,7 @@ async def version_page(
     )
 
 
-def opened_tasks(
-    held_out: Sequence[HeldOutComparison], key: str | None
-) -> list[tuple[HeldOutSource, HeldOutTask]]:
+def opened_tasks(held_out: Sequence[HeldOutComparison], key: str | None) -> list[tuple[HeldOutSource, HeldOutTask]]:
     """Return the held-out task with that key; without a key, the clearest win and the clearest loss of one source.
 
     Raises NotFound.

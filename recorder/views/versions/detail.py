@@ -77,9 +77,7 @@ async def load_evidence(project: Project, version: AncestryVersion) -> tuple[Evi
     return describe_version(version, await _held_out(project, version, parent))
 
 
-def describe_version(
-    version: AncestryVersion, held_out: Sequence[HeldOutComparison]
-) -> tuple[EvidenceSentence, ...]:
+def describe_version(version: AncestryVersion, held_out: Sequence[HeldOutComparison]) -> tuple[EvidenceSentence, ...]:
     """Return the evidence about a version in sentences: held-out tasks, its gate, and the newest decision about it."""
     decisions = [version.checked, version.decided if version.decided != version.checked else None]
     told = [sentence for one in decisions if one is not None for sentence in one.evidence]

@@ -96,7 +96,9 @@ def _ended(text: str) -> str:
 def _answers(move: VersionMove) -> Iterator[EvidenceSentence]:
     figures, limits = move.figures, move.limits
     if (broken := _number(figures, "not_finite")) is not None:
-        yield EvidenceSentence(f"{broken:.0f} of its answers are empty or have no probabilities; none may.", broken == 0)
+        yield EvidenceSentence(
+            f"{broken:.0f} of its answers are empty or have no probabilities; none may.", broken == 0
+        )
     if (times := _number(figures, "times_as_long")) is not None:
         yield _within_times(f"Its answers are {_longer(times, LIVE)}", times, _number(limits, "length_times"))
     own, live = _number(figures, "entropy"), _number(figures, "entropy_live")

@@ -152,9 +152,7 @@ def validation_unit(attempts: Iterable[ValidationAttempt]) -> Unit:
     return "reward" if all(rewards) else "wins"
 
 
-def value_attempts(
-    attempts: Sequence[ValidationAttempt], unit: Unit, base_id: str | None
-) -> list[TrajectoryAttempt]:
+def value_attempts(attempts: Sequence[ValidationAttempt], unit: Unit, base_id: str | None) -> list[TrajectoryAttempt]:
     """Return attempts with their values in that unit.
 
     With `wins`, the value is the share of comparisons won with version 0's attempts (`base_id`) of the same group: a

@@ -159,7 +159,9 @@ async def judged_pair(proxy: Proxy, learned: Learned, engine: FakeEngine, number
 async def test_a_version_shows_the_held_out_tasks_that_it_won_with_both_transcripts(
     proxy: Proxy, learned: Learned, engine: FakeEngine
 ) -> None:
-    await judged_pair(proxy, learned, engine, 0, f"It is at the new depot {HOSTILE}", f"It is at the old depot {HOSTILE}")
+    await judged_pair(
+        proxy, learned, engine, 0, f"It is at the new depot {HOSTILE}", f"It is at the old depot {HOSTILE}"
+    )
     version = await learned.gated(1, figures={**FIGURES, "times_as_long": 1.06})
     async with proxy.store.write() as conn:
         own = trajectories.c.version_id == "own-0"

@@ -63,7 +63,11 @@ async def test_baselines_are_measured_once_before_the_first_step(
     assert await parts_trained_on(ring) == {"train"}
     detail = await version_detail(Project(ring.store, PROJECT), "helpdesk@1")
     [compared] = detail.held_out  # each attempt's success is stored, so its validation is compared with the one before
-    assert (compared.about.source, compared.about.beside, compared.about.unit) == ("validation", "helpdesk@0", "success")
+    assert (compared.about.source, compared.about.beside, compared.about.unit) == (
+        "validation",
+        "helpdesk@0",
+        "success",
+    )
     assert (compared.won_count + compared.lost_count + compared.even_count, compared.unmeasured) == (3, 0)
 
 

@@ -61,7 +61,10 @@ def test_pairs_are_told_with_who_won_how_many() -> None:
     figures = {"win_rate": 0.62, "pairs": 16, "success": 0.75, "success_live": 0.5}
     assert told(figures, **LIMITS) == [
         ("It succeeds at 75 % of 16 held-out attempts; the live version at 50 %.", None),
-        ("It wins 62 % of 16 pairs beside the live version, a tie half; less than 40 %, beyond chance, rejects it.", True),
+        (
+            "It wins 62 % of 16 pairs beside the live version, a tie half; less than 40 %, beyond chance, rejects it.",
+            True,
+        ),
     ]
     assert told({"pairs": 0}) == [("No pair was compared with the live version.", None)]
 
@@ -72,7 +75,10 @@ def test_a_version_that_lost_beside_an_earlier_one_is_told_so() -> None:
     first, *others = describe_evidence(decided(figures, why, "rejected", win_at_least=0.4))
     assert (first.text, first.within) == ("It was rejected: it wins 10% of 24 pairs beside helpdesk@2.", None)
     assert [(one.text, one.within) for one in others] == [
-        ("It wins 50 % of 8 pairs beside the live version, a tie half; less than 40 %, beyond chance, rejects it.", True),
+        (
+            "It wins 50 % of 8 pairs beside the live version, a tie half; less than 40 %, beyond chance, rejects it.",
+            True,
+        ),
         (
             "It wins 10 % of 24 pairs beside helpdesk@2, a day old or older, a tie half; less than 40 %, beyond chance, "
             "rejects it.",
@@ -116,7 +122,9 @@ def test_the_code_of_a_gate_is_told_and_what_it_could_not_check() -> None:
     assert describe_evidence(decided({}, None, "promote")) == ()
 
 
-ANY = st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=9), lambda some: st.lists(some, max_size=3))
+ANY = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=9), lambda some: st.lists(some, max_size=3)
+)
 NAMES = st.sampled_from(
     ["times_as_long", "entropy", "entropy_live", "pairs", "win_rate", "reward", "worse_by", "drift.score", "gate_s"]
 )
