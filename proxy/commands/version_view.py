@@ -1,4 +1,4 @@
-"""One version on a terminal: its evidence in sentences, the held-out tasks that it won and lost, what it was trained on.
+"""One version on a terminal: its evidence, the held-out tasks that it won and lost, and what it was trained on.
 
 Owns: the lines. Pure. Refuses: the view itself (`recorder.views.versions.detail`), and printing.
 """

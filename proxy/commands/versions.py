@@ -51,8 +51,8 @@ _PADDING = (0, 1)
 def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first; or show one version (helpdesk@3).
 
-    The reward is the mean over the trajectories that the version sampled, with a 95 % interval. Of one version, show its
-    evidence, the held-out tasks at which it beats its parent and at which it loses, and what it was trained on.
+    The reward is the mean over the trajectories that the version sampled, with a 95 % interval. Of one version, show
+    its evidence, the held-out tasks at which it beats its parent and at which it loses, and what it was trained on.
     """
     if alias is not None and "@" in alias and not moves:
         _print_version(context, run(context, lambda project: _version(project, alias)))

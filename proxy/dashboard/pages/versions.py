@@ -1,8 +1,8 @@
 """The page of an alias's versions, the page of one version, and the actions promote, canary and roll back.
 
-An action is confirmed on a page that shows both versions with their measures and the evidence about each; it is refused
-if the alias changed in between. Refuses: the views (`recorder.views.versions`), the actions themselves (`proxy.api.actions`), and which of them
-a version allows (`recorder.registry`).
+An action is confirmed on a page that shows both versions with their measures and the evidence about each. It is refused
+if the alias changed in between. Refuses: the views (`recorder.views.versions`), the actions themselves
+(`proxy.api.actions`), and which of them a version allows (`recorder.registry`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two trajectories of different groups side by side: of one task before and after a version learned.
 
-Owns: loading them and aligning their turns. Refuses: which two (`recorder.views.versions.held_out`), and attempts of one
-group (`recorder.views.comparison.loader`).
+Owns: loading them and aligning their turns. Refuses: which two (`recorder.views.versions.held_out`), and attempts of
+one group (`recorder.views.comparison.loader`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One version in detail: its ancestry, the decisions about it, what it learned at held-out tasks, what it was trained on,
-and its tasks compared with those of another version.
+"""One version in detail: its ancestry, the decisions about it, what it learned at held-out tasks, what it was trained
+on, and its tasks compared with those of another version.
 
 Owns: combining these. Refuses: each of them (the other modules of this folder).
 """

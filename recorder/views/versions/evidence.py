@@ -235,8 +235,9 @@ def _code(move: VersionMove) -> str:
 def _number(values: Mapping[str, Any], name: str) -> float | None:
     """A finite number among stored figures, which may be anything; None: it is missing."""
     value = values.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,6 @@ and the validations of a campaign before and after. Refuses: comparing them (`re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,7 +125,7 @@ def _pair_value(own: float | None, other: float | None) -> float | None:
 
 
 def _judged_pairs(version: VersionView, parent: VersionView, decided_at: float | None) -> Select[Any]:
-    """The judged pairs of a version's gate: its first trajectories, in groups of its own, beside one of its parent's."""
+    """The judged pairs of a version's gate: its first trajectories, in groups of its own, each beside its parent's."""
     t, other = trajectories.c, trajectories.alias("other")
     newest = [] if decided_at is None else [t.id < first_id_at("traj", decided_at + _SLACK_S)]
     first = (

@@ -1,12 +1,11 @@
 """What a version was trained on: trajectories by task, source and objective, and exclusions with their reasons.
 
-Owns: these counts of one step. Refuses: which trajectories a step takes (`trainer`), what counts as trained after a move
-(`recorder.registry.ancestry`), and the reasons' sentences (`recorder.reasons`).
+Owns: these counts of one step. Refuses: which trajectories a step takes (`trainer`), what counts as trained after a
+move (`recorder.registry.ancestry`), and the reasons' sentences (`recorder.reasons`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

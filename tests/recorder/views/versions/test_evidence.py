@@ -14,13 +14,15 @@ from recorder.views.versions.evidence import PASSED, describe_evidence, explain_
 LIMITS = {"length_times": 4.0, "entropy_times": 4.0, "kl_max": 0.1, "win_at_least": 0.4, "forgetting_max": 0.1}
 
 
-def decided(figures: dict[str, Any], why: str | None = "sane", move: str = "gated", **limits: float) -> VersionMove:
-    return VersionMove(0.0, "helpdesk", "helpdesk@3", "ver_3", move, "controller", why, figures, limits=limits)
+def decided(
+    figures: dict[str, Any], why: str | None = "sane", move: str = "gated", limits: dict[str, float] | None = None
+) -> VersionMove:
+    return VersionMove(0.0, "helpdesk", "helpdesk@3", "ver_3", move, "controller", why, figures, limits=limits or {})
 
 
-def told(figures: dict[str, Any], *given: Any, **limits: float) -> list[tuple[str, bool | None]]:
+def told(figures: dict[str, Any], **limits: float) -> list[tuple[str, bool | None]]:
     """The sentences after the first, which is about the code."""
-    return [(one.text, one.within) for one in describe_evidence(decided(figures, *given, **limits))][1:]
+    return [(one.text, one.within) for one in describe_evidence(decided(figures, limits=limits))][1:]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_pairs_are_told_with_who_won_how_many() -> None:
 def test_a_version_that_lost_beside_an_earlier_one_is_told_so() -> None:
     figures = {"win_rate": 0.5, "pairs": 8, "version_day": 2, "win_rate_day": 0.1, "pairs_day": 24}
     why = "behaviour_day: it wins 10% of 24 pairs beside helpdesk@2"
-    first, *others = describe_evidence(decided(figures, why, "rejected", win_at_least=0.4))
+    first, *others = describe_evidence(decided(figures, why, "rejected", {"win_at_least": 0.4}))
     assert (first.text, first.within) == ("It was rejected: it wins 10% of 24 pairs beside helpdesk@2.", None)
     assert [(one.text, one.within) for one in others] == [
         (
@@ -80,8 +82,8 @@ def test_a_version_that_lost_beside_an_earlier_one_is_told_so() -> None:
             True,
         ),
         (
-            "It wins 10 % of 24 pairs beside helpdesk@2, a day old or older, a tie half; less than 40 %, beyond chance, "
-            "rejects it.",
+            "It wins 10 % of 24 pairs beside helpdesk@2, a day old or older, a tie half; less than 40 %, beyond "
+            "chance, rejects it.",
             False,
         ),
     ]
@@ -94,7 +96,9 @@ def test_forgetting_and_the_cost_of_a_gate_are_told() -> None:
         ("The gate asked 6 first turns, sampled 1,234 tokens and took 12.3 s.", None),
     ]
     fallen = describe_evidence(
-        decided({**figures, "drift.score_before": 0.8}, "forgetting: it scores less", "rejected", forgetting_max=0.1)
+        decided(
+            {**figures, "drift.score_before": 0.8}, "forgetting: it scores less", "rejected", {"forgetting_max": 0.1}
+        )
     )
     assert (fallen[1].within, "where an ancestor scored 0.8" in fallen[1].text) == (False, True)
 
@@ -133,5 +137,5 @@ NAMES = st.sampled_from(
 @given(st.dictionaries(NAMES, ANY | st.dictionaries(st.sampled_from(["value", "tasks", "times"]), ANY)), st.text())
 def test_any_stored_figures_are_told_or_passed_over(figures: dict[str, Any], why: str) -> None:
     for move in ("gated", "rejected", "canary_ended"):
-        said = explain_move(decided(figures, why, move, **LIMITS))
+        said = explain_move(decided(figures, why, move, LIMITS))
         assert all(one.text.endswith((".", "!", "?")) for one in said.evidence)
