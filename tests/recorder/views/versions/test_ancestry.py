@@ -88,9 +88,10 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     assert (whole.compared_with, [m.move for m in whole.moves]) == ("helpdesk@1", ["gate", "gated"])
     assert whole.step is not None
     assert (whole.step.number, whole.step.seconds) == (2, {"train": 3.5, "load": 0.25})
-    assert [(one.id, one.trajectories, one.reward, one.state) for one in whole.groups] == [
-        ("grp_0002", 2, 0.5, "trained")
-    ]
+    assert whole.trained_on is not None
+    [task] = whole.trained_on.tasks
+    assert [(one.id, one.rewarded, one.reward, one.state) for one in task.groups] == [("grp_0002", 2, 0.5, "trained")]
+    assert whole.held_out == ()
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
     other = await version_detail(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
