@@ -27,7 +27,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
-from recorder.store.schema import groups, trajectories
+from recorder.store.schema import trajectories
 from tests.browser.agent import Agent, at, thinking
 from tests.recorder.descending import Half, Line
 from tests.recorder.rows import PROJECT, Rows
@@ -168,7 +168,6 @@ class _Maker:
         told: dict[str, Any] = {"kl_mean": 0.03, "times_as_long": 1.1, "entropy": 0.42, "entropy_live": 0.45}
         limits = {"length_times": 4.0, "entropy_times": 4.0, "win_at_least": 0.4}
         if passes:
-            told |= {"pairs": 2, "win_rate": 0.5}
             await versions.pass_gate(self.store, version.id, "sane", who="gate", figures=told, limits=limits)
         else:
             why, told = "length: its answers are 4.1 times as long", told | {"times_as_long": 4.1}
@@ -176,18 +175,6 @@ class _Maker:
                 self.store, version.id, why, lessons="left_out", who="gate", figures=told, limits=limits
             )
         return version.id
-
-    async def _gate_pairs(self) -> None:
-        """Two pairs of the gate of the version that waits: it wins one, and its parent the other."""
-        version = await versions.find_pending_version(self.store, self.line.alias.id)
-        assert version is not None
-        for name, own in (("pair-won", 1), ("pair-lost", 0)):
-            group = await self._attempted(name, 2, turns=3, purpose=Purpose.EVAL)
-            for number, run in enumerate(await self.line.rows.members(group)):  # the later one is the better one
-                by = version.id if number == own else version.parent_id
-                await self.line.rows.set(trajectories, run, version_id=by, origin="shadow")
-            await self.line.rows.set(groups, group, version_id=version.id)
-            await self._score(group)
 
     async def _promoted(self) -> None:
         version = await self._gate(passes=True)
@@ -200,7 +187,6 @@ class _Maker:
     async def _canary(self) -> str:
         await self._meet_new_version()
         await self._learned("week-5", 5)
-        await self._gate_pairs()
         version = await self._gate(passes=True)
         await alias_moves.set_canary(self.store, self.line.alias.id, version, 0.1, who="anna", reason="watch it first")
         return "helpdesk@5"
