@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio
 
 
 async def make_gate_pair(proxy: Proxy, name: str) -> None:
-    """Let the first group of the store be a pair of a version's gate, which it won: its judge prefers later attempts."""
+    """Let the first group of the store be a pair of a gate, which its version won: the judge prefers later attempts."""
     version = await get_version_by_name(Project(proxy.store, PROJECT), name)
     first = select(groups.c.id).where(groups.c.external_id == "week-1")
     async with proxy.store.read() as conn:

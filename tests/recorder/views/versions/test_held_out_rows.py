@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from benchmarks.pages import listening, walks
 from recorder.queue import gate_requests
 from recorder.queue.campaigns import NewScenario, add_scenarios, list_scenarios
+from recorder.queue.training.steps import step_of_version
 from recorder.registry.versions import VersionView, get_version_by_name
 from recorder.store.database import Project
 from recorder.store.schema import attempts, campaigns, score_parts, steps, trajectories
 from recorder.store.sql import now
 from recorder.views.versions.held_out import HeldOutComparison
 from recorder.views.versions.held_out_rows import load_held_out
+from recorder.views.versions.training_data import load_training_data
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 
@@ -141,3 +144,26 @@ async def test_a_version_that_no_validation_measured_has_none(learned: Learned) 
     assert await held_out(learned, version, parent) == []
     await learned.validated(campaign, 1, "helpdesk@1", 0.5, 2)  # its attempts are deleted
     assert await held_out(learned, version, parent) == []
+
+
+@pytest.mark.sqlite_only("its plans")
+async def test_no_table_that_grows_is_walked(learned: Learned) -> None:
+    campaign, version, parent = await campaign_version(learned)
+    ids = await with_scenarios(learned, campaign, "won")
+    for step, by in ((0, parent), (1, version)):
+        said = {"scenario_id": ids["won"], "step_number": step, "success": float(step)}
+        await attempted(learned, campaign, f"won-{step}", by.id, **said)
+        await learned.validated(campaign, step, by.name, 0.5, 1)
+    request = await gate_requests.request_gate(learned.store, version, parent, 4)
+    ids = await with_scenarios(learned, request, "held")
+    for arm, by in enumerate((version, parent)):
+        said = {"scenario_id": ids["held"], "number": arm, "step_number": 0, "success": 1.0 - arm}
+        await attempted(learned, request, f"held-{arm}", by.id, **said, **{"purpose": "eval"})
+    await judged(learned, 0, version, parent, 0.9, 0.1)
+    step = await step_of_version(learned.store, version.id)
+    assert step is not None
+    with listening(learned.store) as heard:
+        found = await held_out(learned, version, parent)
+        assert (await load_training_data(learned.store, step.id)).tasks
+    assert [one.about.source for one in found] == ["validation", "gate scenarios", "gate pairs"]
+    assert await walks(learned.store, heard) == []
