@@ -10,6 +10,7 @@ from recorder.registry.aliases import AliasView, get_alias
 from recorder.store.database import Project
 from recorder.views.versions.ancestry import list_ancestry
 from recorder.views.versions.detail import version_detail
+from recorder.views.versions.evidence import PASSED
 from tests.recorder.learning import FIGURES, Learned
 from tests.recorder.rows import PROJECT, Rows
 
@@ -91,7 +92,7 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     assert whole.trained_on is not None
     [task] = whole.trained_on.tasks
     assert [(one.id, one.rewarded, one.reward, one.state) for one in task.groups] == [("grp_0002", 2, 0.5, "trained")]
-    assert whole.held_out == ()
+    assert (list(whole.held_out), [one.text for one in whole.evidence][:1]) == ([], [PASSED["sane"]])
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
     other = await version_detail(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
