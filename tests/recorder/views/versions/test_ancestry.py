@@ -98,7 +98,7 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     other = await version_detail(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
     assert [[one.id for one in task.before] for task in other.tasks] == [["grp_0001"]]
     base = await version_detail(Project(learned.store, PROJECT), "helpdesk@0")
-    assert (base.compared_with, base.tasks, base.step, base.groups) == (None, (), None, ())
+    assert (base.compared_with, base.tasks, base.step, base.trained_on) == (None, (), None, None)
 
 
 async def test_what_is_not_there_or_of_another_alias_is_refused(learned: Learned) -> None:
