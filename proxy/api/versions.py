@@ -17,12 +17,12 @@ from proxy.errors import UnknownObject
 from recorder.queue.campaign_requests import Wish, ask_campaign
 from recorder.queue.campaigns import CampaignView
 from recorder.registry.aliases import AliasView, get_aliases
-from recorder.registry.moves import VersionMove, list_moves
 from recorder.report.contents import find_campaign, gather_report
 from recorder.report.shapes import CampaignReport
 from recorder.views.status.training import TrainingOverview, training_overview
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.detail import VersionDetail, version_detail
+from recorder.views.versions.evidence import Decision, list_decisions
 from recorder.views.versions.steps import StepSummary, list_steps
 
 Campaign = Annotated[str, PathParameter(description="The campaign's id, or its name: then its newest.")]
@@ -44,10 +44,11 @@ async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> 
     return json_response([v for a in aliases for v in await list_ancestry(hone.project.store, a)])
 
 
-@get("/hone/v1/versions/moves", responses=response_spec(200, list[VersionMove]))
+@get("/hone/v1/versions/moves", responses=response_spec(200, list[Decision]))
 async def show_moves(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
-    """Return the last hundred decisions about versions, newest first, each with its author, reason and figures."""
-    return json_response(await list_moves(hone.project, alias=alias))
+    """Return the last hundred decisions about versions, newest first, each with its author, reason, figures and limits,
+    and their evidence in sentences."""
+    return json_response(await list_decisions(hone.project, alias=alias))
 
 
 @get("/hone/v1/versions/{name:path}", responses=response_spec(200, VersionDetail))

@@ -22,6 +22,7 @@ from recorder.base.terminal import (
     echo,
     format_number,
     show,
+    show_lines,
     write_json,
     write_json_line,
 )
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 
     from proxy.api.actions import MovedAlias
     from recorder.registry.aliases import AliasView
-    from recorder.registry.moves import VersionMove
     from recorder.registry.versions import VersionView
     from recorder.store.database import Project
+    from recorder.views.versions.detail import VersionDetail
+    from recorder.views.versions.evidence import Decision
     from recorder.views.versions.rewards import VersionReward
 
 RELATIVE: Final = "relative to its groups"  # said of a reward by which versions cannot be compared
@@ -44,13 +46,17 @@ _PADDING = (0, 1)
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--moves", is_flag=True, help="Show decisions about versions instead: time, author, reason and figures.")
+@click.option("--moves", is_flag=True, help="Show decisions about versions instead: time, author, reason and evidence.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
-    """List the versions of ALIAS, or of every alias, newest first.
+    """List the versions of ALIAS, or of every alias, newest first; or show one version (helpdesk@3).
 
-    The reward is the mean over the trajectories that the version sampled, with a 95 % interval.
+    The reward is the mean over the trajectories that the version sampled, with a 95 % interval. Of one version, show
+    its evidence, the held-out tasks at which it beats its parent and at which it loses, and what it was trained on.
     """
+    if alias is not None and "@" in alias and not moves:
+        _print_version(context, run(context, lambda project: _version(project, alias)))
+        return
     if moves:
         _print_moves(context, run(context, lambda project: _moves(project, alias)))
         return
@@ -103,25 +109,41 @@ async def _versions(project: Project, alias: str | None) -> list[_AliasVersions]
     return listed
 
 
-async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
+async def _version(project: Project, name: str) -> VersionDetail:
+    from recorder.views.versions.detail import version_detail
+
+    return await version_detail(project, name)
+
+
+def _print_version(context: Context, detail: VersionDetail) -> None:
+    from proxy.commands.version_view import version_lines
+
+    if context.json:
+        write_json(detail)
+    else:
+        show_lines(version_lines(detail))
+
+
+async def _moves(project: Project, alias: str | None) -> list[Decision]:
     from recorder.registry.aliases import get_alias
-    from recorder.registry.moves import list_moves
+    from recorder.views.versions.evidence import list_decisions
 
     one = await get_alias(project, alias) if alias else None
-    return await list_moves(project, alias=one.name if one else None)
+    return await list_decisions(project, alias=one.name if one else None)
 
 
-def _print_moves(context: Context, moves: list[VersionMove]) -> None:
+def _print_moves(context: Context, moves: list[Decision]) -> None:
     if context.json:
         write_json([asdict(move) for move in moves])
         return
-    columns = ("when", "version", "move", "who", "why", "figures")
+    columns = ("when", "version", "move", "who", "why", "evidence")
     show(build_table(columns, map(_move_row, moves), padding=_PADDING), folded=True)
 
 
-def _move_row(move: VersionMove) -> list[Text]:
+def _move_row(move: Decision) -> list[Text]:
     figures = " ".join(f"{name}={_figure(value) or value}" for name, value in move.figures.items())
-    cells = (clock_or_date(move.at), move.version, move.move, move.who or "", move.why or "", figures)
+    evidence = " ".join(map(str, move.evidence)) or figures
+    cells = (clock_or_date(move.at), move.version, move.move, move.who or "", move.why or "", evidence)
     return [clean_line(cell) for cell in cells]
 
 
@@ -184,15 +206,19 @@ def in_terminal() -> bool:
 async def _rollback_question(project: Project, named: str | None) -> str:
     from proxy.api import actions
     from recorder.registry.versions import get_version
+    from recorder.views.versions.ancestry import load_ancestry_version
+    from recorder.views.versions.detail import load_evidence
 
     alias = await actions.get_alias(project, named)
     leaves = alias.canary_version_id or alias.live_version_id
     if leaves is None:
         return f"Roll {alias.name} back?"
-    name = (await get_version(project.store, leaves)).name
+    version = await load_ancestry_version(project.store, alias, await get_version(project.store, leaves))
+    evidence = [f"  {one}\n" for one in await load_evidence(project, version)]
+    told = f"{version.name}:\n{''.join(evidence)}" if evidence else ""
     if alias.canary_version_id is not None:
-        return f"Remove the canary {name}?"
-    return f"Take {name} back, and make the version before it live?"
+        return f"{told}Remove the canary {version.name}?"
+    return f"{told}Take {version.name} back, and make the version before it live?"
 
 
 def _print_move(context: Context, moved: MovedAlias) -> None:

@@ -17,6 +17,7 @@ from proxy.dashboard.formatters import visible
 from recorder.base.terminal import clean
 from recorder.views.comparison.alignment import ComparedCall
 from recorder.views.comparison.attempts import Comparison, ComparisonCell
+from recorder.views.comparison.trajectory_pair import TrajectoryPair
 from recorder.views.comparison.word_changes import TextPart
 from recorder.views.trajectory_detail.conversation import ConversationMessage
 
@@ -220,6 +221,24 @@ def fit_pair(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[Compar
     while (chars := _chars_of(beginning[:turns], rows[:held])) < READABLE and held + turns > 2:
         turns, held = (turns, held * 3 // 4) if held > 1 else (turns * 3 // 4, held)
     return PageFit((turns,), (held,), chars)
+
+
+_PAIRS_BYTES: Final = 60_000  # of all pairs on a page that has more to show
+_PAIR_ROWS: Final = 12  # of one of them; the rest is on the pages of its trajectories
+
+
+def fit_trajectory_pairs(pairs: Sequence[TrajectoryPair]) -> PageFit:
+    """How much of some pairs of trajectories fits beside the rest of a page: the first rows of each."""
+    room = _PAIRS_BYTES // (2 * max(1, len(pairs)))
+    turns = tuple(_prefix([[cell] for cell in one.beginning[:_PAIR_ROWS]], room // 3) for one in pairs)
+    rows = tuple(_prefix(one.rows[:_PAIR_ROWS], room) for one in pairs)
+    cells = [
+        cell
+        for one, at_most, held in zip(pairs, turns, rows, strict=True)
+        for cell in (*one.beginning[:at_most], *(cell for row in one.rows[:held] for cell in row))
+    ]
+    texts = max(1, sum(map(_texts, cells)))
+    return PageFit(turns, rows, max(_LEAST_BYTES, min(_MOST, (_PAIRS_BYTES - sum(map(_size, cells))) // texts)))
 
 
 def _chars_of(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> int:

@@ -43,10 +43,12 @@ ALPHA: Final[Mapping[ComparedFigure, float]] = {
 # The range that is resolved, in doublings: 4 … 4,096 tokens per answer, 31 ms … 32 s per call.
 TOKENS_LOG2: Final = (2.0, 12.0)
 SECONDS_LOG2: Final = (-5.0, 5.0)
-# Answers that are a quarter longer or slower do not reject a version: on a scale of ten doublings.
+_DOUBLINGS: Final = 10  # of both ranges
+# Answers that are a quarter longer or slower do not reject a version.
+TOLERATED_TIMES: Final = 1.25
 TOLERATED: Final[Mapping[ComparedFigure, float]] = {
-    ComparedFigure.LENGTH: math.log2(1.25) / 10,
-    ComparedFigure.LATENCY: math.log2(1.25) / 10,
+    ComparedFigure.LENGTH: math.log2(TOLERATED_TIMES) / _DOUBLINGS,
+    ComparedFigure.LATENCY: math.log2(TOLERATED_TIMES) / _DOUBLINGS,
 }
 
 # A loss of reward of at most this share of the range is tolerated: a version shown to lose less passes.
@@ -220,4 +222,9 @@ def _reported(comparison: CanaryComparison) -> Iterable[ComparedFigure]:
 
 def _seen(comparison: CanaryComparison, figure: ComparedFigure) -> dict[str, float]:
     doubt = comparison.doubts[figure]
-    return {"value": doubt.mean, "tasks": doubt.samples, "capital": doubt.capital}
+    seen = {"value": doubt.mean, "tasks": doubt.samples, "capital": doubt.capital}
+    if figure is ComparedFigure.REWARD:
+        return {**seen, "tolerated": LOSS_TOLERATED}
+    if figure in TOLERATED:  # on a scale of doublings, where shorter is more
+        return {**seen, "times": 2 ** (_DOUBLINGS * (1 - 2 * doubt.mean)), "tolerated": TOLERATED_TIMES}
+    return seen

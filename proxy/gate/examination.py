@@ -47,6 +47,7 @@ class GateVerdict:
     code: str
     why: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)  # of the figures, as `gate_limits` returns them
 
     @property
     def summary(self) -> str:
@@ -67,6 +68,18 @@ def state_after_gate(policy: Promote, waited_s: float, settings: AliasSettings) 
     if policy == "canary":
         return "canary"
     return "reject" if waited_s >= settings.canary_max_age_s else "wait"
+
+
+def gate_limits(settings: GateSettings) -> dict[str, float]:
+    """Return the bounds of a gate's figures, by the setting's name; `entropy_times` is no setting."""
+    limits = {
+        "length_times": settings.length_times,
+        "entropy_times": sanity.ENTROPY_TIMES,
+        "kl_max": settings.kl_max,
+        "win_at_least": settings.win_at_least,
+        "forgetting_max": settings.forgetting_max,
+    }
+    return {name: value for name, value in limits.items() if value is not None}
 
 
 async def examine_version(

@@ -108,7 +108,8 @@ class PromotionDecider:
         arms = BehaviourArms(self.store, self.recorder, engines[0].replica, alias, version, live, self.follower)
         began = time.monotonic()
         verdict = await examination.examine_version(arms, policy, settings.gate, self.guests.hold)
-        return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
+        figures = {**verdict.figures, "gate_s": time.monotonic() - began}
+        return replace(verdict, figures=figures, limits=examination.gate_limits(settings.gate))
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[GateVerdict]) -> None:
         try:
@@ -117,10 +118,12 @@ class PromotionDecider:
             await self.count_death(version, e)
             return
         if verdict.passed:
-            await pass_gate(self.store, version.id, verdict.summary, who=WHO, figures=verdict.figures)
+            measured = {"figures": verdict.figures, "limits": verdict.limits}
+            await pass_gate(self.store, version.id, verdict.summary, who=WHO, **measured)
             log.info("%s passed its gate (%s)", version.name, verdict.summary)
         else:
-            await self.reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
+            measured = {"figures": verdict.figures, "limits": verdict.limits}
+            await self.reject(version, verdict.code, verdict.why, lessons="left_out", **measured)
 
     async def reject(
         self,
@@ -130,6 +133,7 @@ class PromotionDecider:
         *,
         lessons: Lessons = "again",  # a failed load or a missed deadline is not the fault of the training data
         figures: Mapping[str, Any] | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
         """Unload and reject a version; `lessons` decides what happens to the trajectories that it was trained on."""
         log.error("%s is rejected (%s): %s", version.name, code, why)
@@ -137,7 +141,8 @@ class PromotionDecider:
             if member.holds(version):
                 with contextlib.suppress(EngineError):  # the drain retries
                     await member.unload(version.engine_name)
-        await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
+        measured = {"figures": figures, "limits": limits}
+        await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, **measured)
 
     async def promote_gated(self) -> None:
         """Apply each alias's policy to versions that passed, and reject those that were trained from a version that is

@@ -62,6 +62,7 @@ __all__ = [
     "list_failures",
     "list_groupless",
     "new_attempts",
+    "record_successes",
     "renew_attempts",
 ]
 
@@ -272,6 +273,28 @@ def _closing(ending: AttemptEnd) -> TrajectoryEnd:
         return TrajectoryEnd(ending.attempt.trajectory_id, TrajectoryState.ABANDONED, ending.reason or ending.error)
     state = ending.trajectory_state or _ENDS[ending.state]
     return TrajectoryEnd(ending.attempt.trajectory_id, state, ending.reason)
+
+
+async def record_successes(
+    store: Store, campaign_id: str, step_number: int, purpose: Purpose, succeeded: Mapping[str, bool]
+) -> None:
+    """Write which attempts of a campaign's round succeeded, by the ids of their trajectories.
+
+    The page of a version compares its validation with an earlier one by these values.
+    """
+    a, t = attempts.c, trajectories.c
+    address = select(t.id, t.address_group, t.external_id).where(t.id.in_(sorted(succeeded)))
+    of_attempt = update(attempts).where(
+        a.campaign_id == campaign_id, a.step_number == step_number, a.purpose == purpose,
+        a.group_external_id == bindparam("of_group"), a.trajectory_external_id == bindparam("of_trajectory"),
+    )  # fmt: skip
+    async with store.write() as conn:
+        rows = [
+            {"of_group": row.address_group, "of_trajectory": row.external_id, "worth": float(succeeded[row.id])}
+            for row in await conn.execute(address)
+        ]
+        if rows:
+            await conn.execute(of_attempt.values(success=bindparam("worth")), rows)
 
 
 async def abandon_running(store: Store, campaign_id: str) -> int:

@@ -7,7 +7,7 @@ Owns: their rows in the ledger, written by the transaction that decides (`record
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import func, select
@@ -27,7 +27,8 @@ class VersionMove:
     `move`: gated, canary (also a new share), canary_ended, gate (the gate made it live), promote, watch_ended (it stays
     live), rollback, rejected, abandoned, reward_fall, kl_base_max and health_rule (a learner found it), kept (it stays
     live in spite of that).
-    `who`: controller, learner, hand, a key's id …; `why`: a text or a code; `figures`: at the time of the decision.
+    `who`: controller, learner, hand, a key's id …; `why`: a text or a code; `figures`: at the time of the decision;
+    `limits`: the bounds that a gate applied then, by the setting's name. Decisions of older programs have none.
     """
 
     at: float
@@ -39,6 +40,7 @@ class VersionMove:
     why: str | None
     figures: Mapping[str, Any]
     share: float | None = None  # a canary's share of new groups
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +123,5 @@ def _move(row: Any) -> VersionMove:
         why=said.get("reason"),
         figures=said.get("figures") or {},
         share=said.get("share"),
+        limits=said.get("limits") or {},
     )

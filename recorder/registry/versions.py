@@ -214,15 +214,28 @@ async def move_version(
 
 
 async def pass_gate(
-    store: Store, version_id: str, why: str, *, who: str, figures: Mapping[str, Any] | None = None
+    store: Store,
+    version_id: str,
+    why: str,
+    *,
+    who: str,
+    figures: Mapping[str, Any] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> VersionView:
-    """Record that a loaded version passed its gate, and `why`, in the ledger. Raises Conflict if it is decided."""
-    said = {"who": who, "reason": why} | ({"figures": dict(figures)} if figures else {})
+    """Record that a loaded version passed its gate, and `why`, in the ledger. Raises Conflict if it is decided.
+
+    `limits`: the bounds of the figures, by the setting's name.
+    """
+    said = {"who": who, "reason": why, **_measured(figures, limits)}
     async with store.write() as conn:
         await move_state(conn, versions, version_id, VersionState.GATED, expect=VersionState.LOADED)
         view = await _one(conn, version_id)
         await ledger.write_rows(conn, [LedgerRow(view.project_id, "version", version_id, VersionState.GATED, said)])
         return view
+
+
+def _measured(figures: Mapping[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
+    return {name: dict(known) for name, known in (("figures", figures), ("limits", limits)) if known}
 
 
 async def reject_version(
@@ -233,14 +246,16 @@ async def reject_version(
     lessons: Lessons,
     who: str,
     figures: Mapping[str, Any] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> VersionView:
     """Reject a version and return or exclude its groups, in one transaction. `reason` begins with a code.
 
     `lessons` "again": the version could not be tried, or was superseded; its groups may be trained on again (twice,
     then they are excluded as `versions_failed`). "left_out": the version was worse, so its groups are excluded as
-    `version_rejected`. Raises Conflict if it is decided already.
+    `version_rejected`. `limits`: the bounds of the figures, by the setting's name. Raises Conflict if it is decided
+    already.
     """
-    said = {"who": who, "lessons": lessons} | ({"figures": dict(figures)} if figures else {})
+    said = {"who": who, "lessons": lessons, **_measured(figures, limits)}
     async with store.write() as conn:
         await move_state(conn, versions, version_id, VersionState.REJECTED, reason=reason)
         await _end(conn, version_id, VersionState.REJECTED, reason, lessons, said)

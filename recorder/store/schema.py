@@ -767,7 +767,7 @@ attempts = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
-    Column("success", Double),  # of a gate's attempt: 1 or 0 by its function; null: not measured
+    Column("success", Double),  # of a gate's or a validation's attempt: 1 or 0; null: not measured
     Column("entered_step", Integer),  # the training step that took its group, if it may differ from `step_number`
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
     Index(None, "campaign_id", "state"),

@@ -169,11 +169,14 @@ class _Maker:
         assert version is not None
         await versions.mark_version(self.store, version.id, VersionState.LOADED)
         told: dict[str, Any] = {"kl_mean": 0.03, "times_as_long": 1.1, "entropy": 0.42, "entropy_live": 0.45}
+        limits = {"length_times": 4.0, "entropy_times": 4.0, "win_at_least": 0.4}
         if passes:
-            await versions.pass_gate(self.store, version.id, "its answers are sane", who="gate", figures=told)
+            await versions.pass_gate(self.store, version.id, "sane", who="gate", figures=told, limits=limits)
         else:
-            why, told = "behaviour: its answers are 4.1 times as long", told | {"times_as_long": 4.1}
-            await versions.reject_version(self.store, version.id, why, lessons="left_out", who="gate", figures=told)
+            why, told = "length: its answers are 4.1 times as long", told | {"times_as_long": 4.1}
+            await versions.reject_version(
+                self.store, version.id, why, lessons="left_out", who="gate", figures=told, limits=limits
+            )
         return version.id
 
     async def _promoted(self) -> None:

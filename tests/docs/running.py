@@ -13,7 +13,10 @@ HARMLESS: Final = frozenset({
     "keys rotate", "ledger", "notify list", "show", "status", "trajectories", "versions",
 })  # fmt: skip
 # What stands for something of the user's in a command, and what is there instead.
-STANDS_FOR: Final = {"ID": "order-4821", "GROUP": "orders", "RUN": "order-4821", "NAME": "agents", "KEY": "agents"}
+STANDS_FOR: Final = {
+    "ID": "order-4821", "GROUP": "orders", "RUN": "order-4821", "NAME": "agents", "KEY": "agents",
+    "VERSION": "helpdesk@0",
+}  # fmt: skip
 # Commands that are only read by the command line, and why.
 ONLY_READ: Final = {
     "up": "runs an engine; tests/proxy/supervision/test_up.py and tests/e2e do",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from recorder.queue.attempts import record_successes
 from recorder.queue.campaigns import CampaignView, Scenario
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import VersionView
@@ -118,6 +119,8 @@ class CampaignValidator:
         refuse_broken_agent(of, tally)
         groups = await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
         measured = await self._measurer.measure(groups)
+        if of.purpose is Purpose.VAL:  # so that the page of a version shows at which scenarios it did better
+            await record_successes(self._store, self._campaign.id, of.step, of.purpose, measured.succeeded)
         ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
         adversarial = await self._measurer.load([group for group in groups if group.adversarial])
         done = Validation(

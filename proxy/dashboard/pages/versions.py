@@ -1,12 +1,13 @@
 """The page of an alias's versions, the page of one version, and the actions promote, canary and roll back.
 
-An action is confirmed on a page that shows both versions with their measures; it is refused if the alias changed in
-between. Refuses: the views (`recorder.views.versions`), the actions themselves (`proxy.api.actions`), and which of them
-a version allows (`recorder.registry`).
+An action is confirmed on a page that shows both versions with their measures and the evidence about each. It is refused
+if the alias changed in between. Refuses: the views (`recorder.views.versions`), the actions themselves
+(`proxy.api.actions`), and which of them a version allows (`recorder.registry`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,16 +20,18 @@ from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms
 from proxy.dashboard.chart_images import VERSIONS, ancestry_chart
+from proxy.dashboard.page_budget import fit_trajectory_pairs
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
-from recorder.errors import Conflict
+from recorder.errors import Conflict, NotFound
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
-from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
-from recorder.views.lists.titles import load_tasks
+from recorder.views.comparison.trajectory_pair import load_pairs
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
-from recorder.views.versions.detail import version_detail
+from recorder.views.versions.detail import load_evidence, version_detail
+from recorder.views.versions.evidence import list_decisions
+from recorder.views.versions.held_out import HeldOutComparison, HeldOutSource, HeldOutTask, describe_held_out
 
 MAX_DECISIONS: Final = 20  # on the page of versions
 
@@ -53,7 +56,7 @@ async def versions_page(
         before=before,
         older=lines[-1].number if len(lines) == VERSIONS and lines[-1].number > 0 else None,
         chart=ancestry_chart(lines),
-        moves=await list_moves(context.project, alias=chosen.name, limit=MAX_DECISIONS) if chosen else [],
+        moves=await list_decisions(context.project, alias=chosen.name, limit=MAX_DECISIONS) if chosen else [],
     )
 
 
@@ -68,16 +71,45 @@ async def version_page(
     name: FromPath[Path],
     compare: FromQuery[str | None] = None,
     task: FromQuery[str | None] = None,
+    pair: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """One version; `compare`: the version that its tasks are compared with; `task`: the task to show the answers of."""
+    """One version. `compare`: the version that its tasks are compared with; `task`: the task to show the answers of;
+    `pair`: the held-out task to show both transcripts of, by default the clearest win and the clearest loss."""
+    store = context.project.store
     detail = await version_detail(context.project, str(name).lstrip("/"), compare or None, task)
     alias = await get_alias(context.project, detail.version.alias_name)
-    newest = (await list_versions(context.project.store, alias.id))[:VERSIONS]
-    others = [one.name for one in newest if one.id != detail.version.id]
-    tasks = await load_tasks(context.project.store, groups=[one.id for one in detail.groups])
+    newest = (await list_versions(store, alias.id))[:VERSIONS]
+    opened = opened_tasks(detail.held_out, pair or None)
+    loaded = await load_pairs(store, [(one.trajectory_before, one.trajectory_after) for _, one in opened])
+    pairs = [
+        (about, one, its_pair) for (about, one), its_pair in zip(opened, loaded, strict=True) if its_pair is not None
+    ]
     return render_page(
-        request, "version.html", detail=detail, version=detail.version, alias=alias, others=others, tasks=tasks
+        request,
+        "version.html",
+        detail=detail,
+        version=detail.version,
+        alias=alias,
+        others=[one.name for one in newest if one.id != detail.version.id],
+        describe=describe_held_out,
+        pairs=pairs,
+        fits=fit_trajectory_pairs([its_pair for _, _, its_pair in pairs]),
     )
+
+
+def opened_tasks(held_out: Sequence[HeldOutComparison], key: str | None) -> list[tuple[HeldOutSource, HeldOutTask]]:
+    """Return the held-out task with that key; without a key, the clearest win and the clearest loss of one source.
+
+    Raises NotFound.
+    """
+    if key is None:
+        first = next((one for one in held_out if one.shown), None)
+        return [(first.about, task) for task in (*first.won[:1], *first.lost[:1])] if first is not None else []
+    for one in held_out:
+        for task in one.shown:
+            if task.key == key:
+                return [(one.about, task)]
+    raise NotFound(f"no held-out task {key[:200]!r} was won or lost: open the version's page for those that were")
 
 
 ACTIONS: Final = ("promote", "rollback", "canary")
@@ -108,7 +140,10 @@ async def alias_action_page(
     one = await get_alias(context.project, name)
     action = AliasAction(_known(do), version or "", _percent(share))
     left, comes = await _ends(context, one, action)
-    return render_page(request, "alias_action.html", alias=one, action=action, left=left, comes=comes)
+    evidence = {end.id: await load_evidence(context.project, end) for end in (left, comes) if end is not None}
+    return render_page(
+        request, "alias_action.html", alias=one, action=action, left=left, comes=comes, evidence=evidence
+    )
 
 
 async def _ends(

@@ -45,6 +45,7 @@ class TrajectoryFilter:
     finish_reason: str | None = None  # of one of its answers
     error: str | None = None  # of one of its calls: an `ErrorKind`, or `ANY`
     trained: bool | None = None  # whether the live version or one of its ancestors was trained on it
+    trained_by: str | None = None  # the name of the version that was trained on it, whatever became of that
     tokens_from: float | None = None  # prompt and sampled tokens of its calls together
     tokens_to: float | None = None
     duration_from: float | None = None  # seconds from its first call to the end of its last one
@@ -220,6 +221,7 @@ TRAJECTORY_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("finish_reason", "One of its answers ended for this reason (stop, length, tool_calls …)."),
         _error("One of its calls failed in this way, or in any."),
         _word("trained", "Whether it was trained on.", _whether, takes=_WHETHER),
+        _word("trained_by", "The step that made this version (helpdesk@3) trained on it."),
         _word("tokens_from", "With at least so many prompt and sampled tokens.", _number),
         _word("tokens_to", "With at most so many prompt and sampled tokens.", _number),
         _word("duration_from", "That took at least so many seconds.", _number),

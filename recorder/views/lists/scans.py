@@ -33,7 +33,7 @@ from recorder.ids import first_id_at
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
 from recorder.search.matches import find_trajectories
-from recorder.states import Origin, Purpose
+from recorder.states import Origin, Purpose, StepState
 from recorder.store import ledger as ledger_rows
 from recorder.store import sql
 from recorder.store.database import Project, Store
@@ -45,6 +45,8 @@ from recorder.store.schema import (
     groups,
     keys,
     score_parts,
+    step_trajectories,
+    steps,
     tool_calls,
     trajectories,
     trajectory_facets,
@@ -194,6 +196,9 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
         found.append(
             _FilterCondition(and_(mine, ledger_rows.has_code(columns.TRAJECTORY, t.id, TRAINED)), rare=trained)
         )
+    if wanted.trained_by is not None:
+        used = _trained_by(project_id, wanted.trained_by)
+        found.append(_FilterCondition(and_(mine, t.id.in_(used)), rare=used))
     if wanted.group is not None:
         of_group = _groups_named(project_id, wanted.group)
         found.append(
@@ -344,6 +349,13 @@ def _version(project_id: str, name: str) -> ScalarSelect[str]:
     access = select(versions.c.id).join(aliases, aliases.c.id == versions.c.alias_id)
     access = access.where(aliases.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
     return access.scalar_subquery()
+
+
+def _trained_by(project_id: str, name: str) -> Select[tuple[str]]:
+    """The query for the trajectories that the step of a version trained on."""
+    made = (steps.c.version_id == _version(project_id, name), steps.c.state == StepState.DONE)
+    used = select(step_trajectories.c.trajectory_id).join(steps, steps.c.id == step_trajectories.c.step_id)
+    return used.where(*made)
 
 
 def _families(project_id: str, name: str) -> Select[tuple[str]]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.registry import ancestry, moves
+from recorder.registry import ancestry
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import VersionMove
 from recorder.registry.versions import VersionView, list_versions
@@ -26,7 +26,10 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import campaigns, ledger, step_groups, step_trajectories, steps
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
 from recorder.views.campaigns.measures import Kind, Measure, compute_measure, infer_measure
+from recorder.views.versions.evidence import Decision, list_decisions
 from recorder.views.versions.rewards import VersionReward, load_rewards
+
+M = TypeVar("M", bound=VersionMove)
 
 _GATES: Final = ("gated", "rejected")  # the moves of a gate
 _DECISIONS: Final = 20  # the newest moves of a version that are read
@@ -60,8 +63,8 @@ class AncestryVersion(VersionView):
     measure: Measure | None
     reward: VersionReward | None
     trained: TrainingSource | None
-    decided: VersionMove | None
-    checked: VersionMove | None
+    decided: Decision | None
+    checked: Decision | None
 
 
 async def list_ancestry(
@@ -83,9 +86,8 @@ async def _ancestry_versions(
     store: Store, alias: AliasView, shown: Sequence[VersionView], names: Mapping[str, str]
 ) -> list[AncestryVersion]:
     ids = [v.id for v in shown]
-    decided = await moves.list_moves(
-        Project(store, alias.project_id), version_ids=ids, limit=_DECISIONS * len(ids) or 1
-    )
+    project = Project(store, alias.project_id)
+    decided = await list_decisions(project, version_ids=ids, limit=_DECISIONS * len(ids) or 1)
     async with store.read() as conn:
         trained = await _training_sources(conn, ids)
         rewards, live_line = await load_rewards(conn, ids), await _live_ancestry(conn, alias)
@@ -131,7 +133,7 @@ async def _live_ancestry(conn: AsyncConnection, alias: AliasView) -> set[str]:
 # --- the measure of a version
 
 
-def find_gate_decision(decided: Sequence[VersionMove], version_id: str) -> VersionMove | None:
+def find_gate_decision(decided: Sequence[M], version_id: str) -> M | None:
     """Return the decision of a version's gate, with its figures. `decided`: newest first."""
     return next((m for m in decided if m.version_id == version_id and m.move in _GATES and m.figures), None)
 

@@ -246,6 +246,7 @@ class Improvement:
     """One scenario by both versions, with each version's trajectory that is nearest to that version's mean reward.
 
     `rise` is the mean reward after, less the one before; None if there are no rewards or they cannot be compared.
+    `means` are these two, and `attempts` the numbers of trajectories with a reward behind them.
     """
 
     scenario: str
@@ -253,6 +254,8 @@ class Improvement:
     before: TrajectoryAttempt
     after: TrajectoryAttempt
     rise: float | None
+    means: tuple[float | None, float | None] = (None, None)
+    attempts: tuple[int, int] = (0, 0)
 
 
 async def version_attempts(store: Store, campaign: CampaignView, version_id: str) -> list[TrajectoryAttempt]:
@@ -320,12 +323,17 @@ def _improvement(old: Sequence[TrajectoryAttempt], new: Sequence[TrajectoryAttem
     mean_before, mean_after = _mean_reward(old), _mean_reward(new)
     rise = mean_after - mean_before if comparable and mean_before is not None and mean_after is not None else None
     before, after = _typical(old, mean_before), _typical(new, mean_after)
-    return Improvement(after.scenario, after.split, before, after, rise)
+    means, attempts = (mean_before, mean_after), (len(_rewards_of(old)), len(_rewards_of(new)))
+    return Improvement(after.scenario, after.split, before, after, rise, means, attempts)
 
 
 def _mean_reward(runs: Iterable[TrajectoryAttempt]) -> float | None:
-    rewards = [run.reward for run in runs if run.reward is not None]
+    rewards = _rewards_of(runs)
     return statistics.fmean(rewards) if rewards else None
+
+
+def _rewards_of(runs: Iterable[TrajectoryAttempt]) -> list[float]:
+    return [run.reward for run in runs if run.reward is not None]
 
 
 def _typical(runs: Sequence[TrajectoryAttempt], mean: float | None) -> TrajectoryAttempt:

@@ -1,5 +1,5 @@
-"""One version in detail: its ancestry, the decisions about it, its step, its training groups, and its tasks compared
-with those of another version.
+"""One version in detail: its ancestry, the decisions about it, what it learned at held-out tasks, what it was trained
+on, and its tasks compared with those of another version.
 
 Owns: combining these. Refuses: each of them (the other modules of this folder).
 """
@@ -8,43 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from sqlalchemy import func, select
 
 from recorder.errors import Conflict
-from recorder.queue.judging.scores import REWARD
 from recorder.registry.aliases import get_alias
-from recorder.registry.moves import VersionMove, list_moves
-from recorder.registry.versions import get_version, get_version_by_name
-from recorder.store.database import Project, Store
-from recorder.store.schema import groups, score_parts, step_groups
+from recorder.registry.versions import VersionView, get_version, get_version_by_name
+from recorder.store.database import Project
 from recorder.views.versions.ancestry import AncestryVersion, load_ancestry_version
 from recorder.views.versions.before_after import AnswerComparison, SharedTask, compare_answers, list_shared_tasks
+from recorder.views.versions.evidence import Decision, EvidenceSentence, list_decisions
+from recorder.views.versions.held_out import HeldOutComparison, describe_held_out
+from recorder.views.versions.held_out_rows import load_held_out
 from recorder.views.versions.steps import StepSummary, list_steps
-
-GROUPS: Final = 200  # at most, of a step
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedGroup:
-    """A group that the version was trained on, with the mean reward that the step used."""
-
-    id: str
-    external_id: str | None
-    state: str
-    trajectories: int
-    reward: float | None
+from recorder.views.versions.training_data import TrainingData, load_training_data
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDetail:
-    """One version. `compared_with`: the version whose tasks are compared with its own; by default its parent."""
+    """One version. `compared_with`: the version whose tasks are compared with its own; by default its parent.
+
+    `held_out`: held-out tasks beside its parent, or the newest version that was measured before, by source; `evidence`:
+    these comparisons and its gate's figures in sentences. `trained_on`: None for version 0.
+    """
 
     version: AncestryVersion
-    moves: Sequence[VersionMove]
+    moves: Sequence[Decision]
     step: StepSummary | None
-    groups: Sequence[TrainedGroup]
+    held_out: Sequence[HeldOutComparison]
+    evidence: Sequence[EvidenceSentence]
+    trained_on: TrainingData | None
     compared_with: str | None
     tasks: Sequence[SharedTask]
     answers: AnswerComparison | None  # to the requested task
@@ -62,32 +53,41 @@ async def version_detail(
     other = await get_version_by_name(project, compare_with) if compare_with else None
     if other is not None and other.alias_id != version.alias_id:
         raise Conflict(f"{other.name} is of another alias than {version.name}: name a version of {version.alias_name}")
-    if other is None and version.parent_id is not None:
-        other = await get_version(project.store, version.parent_id)
+    parent = await get_version(project.store, version.parent_id) if version.parent_id is not None else None
+    other = other or parent
     trained = ancestry_version.trained
+    held_out = await _held_out(project, ancestry_version, parent)
     tasks: Sequence[SharedTask] = await list_shared_tasks(project.store, other, version) if other is not None else ()
     return VersionDetail(
         version=ancestry_version,
-        moves=await list_moves(project, version_ids=[version.id]),
+        moves=await list_decisions(project, version_ids=[version.id]),
         step=next(iter(await list_steps(project, version_id=version.id, limit=1)), None),
-        groups=await _groups(project.store, trained.step_id) if trained is not None else (),
+        held_out=held_out,
+        evidence=describe_version(ancestry_version, held_out),
+        trained_on=await load_training_data(project.store, trained.step_id) if trained is not None else None,
         compared_with=other.name if other is not None else None,
         tasks=tasks,
         answers=await compare_answers(project.store, tasks, task) if task is not None else None,
     )
 
 
-async def _groups(store: Store, step_id: str) -> list[TrainedGroup]:
-    value: Any = score_parts.c.value
-    query = (
-        select(groups.c.id, groups.c.external_id, groups.c.state, func.count(value), func.avg(value))
-        .select_from(step_groups)
-        .join(groups, groups.c.id == step_groups.c.group_id)
-        .outerjoin(score_parts, (score_parts.c.score_id == step_groups.c.score_id) & (score_parts.c.part == REWARD))
-        .where(step_groups.c.step_id == step_id)
-        .group_by(groups.c.id, groups.c.external_id, groups.c.state)
-        .order_by(groups.c.id)
-        .limit(GROUPS)
-    )
-    async with store.read() as conn:
-        return [TrainedGroup(*row) for row in await conn.execute(query)]
+async def load_evidence(project: Project, version: AncestryVersion) -> tuple[EvidenceSentence, ...]:
+    """Return what held-out tasks, its gate and the newest decision say about a version, in sentences."""
+    parent = await get_version(project.store, version.parent_id) if version.parent_id is not None else None
+    return describe_version(version, await _held_out(project, version, parent))
+
+
+def describe_version(version: AncestryVersion, held_out: Sequence[HeldOutComparison]) -> tuple[EvidenceSentence, ...]:
+    """Return the evidence about a version in sentences: held-out tasks, its gate, and the newest decision about it."""
+    decisions = [version.checked, version.decided if version.decided != version.checked else None]
+    told = [sentence for one in decisions if one is not None for sentence in one.evidence]
+    return (*(EvidenceSentence(describe_held_out(one)) for one in held_out), *told)
+
+
+async def _held_out(
+    project: Project, version: AncestryVersion, parent: VersionView | None
+) -> Sequence[HeldOutComparison]:
+    if parent is None:
+        return ()
+    decided_at = version.checked.at if version.checked is not None else None
+    return await load_held_out(project, version, parent, decided_at)

@@ -9,12 +9,13 @@ from recorder.registry.aliases import get_alias
 from recorder.registry.keys import Scope, create_key
 from recorder.registry.moves import VersionMove, list_moves
 from recorder.store.database import Project
-from recorder.store.schema import groups
+from recorder.store.schema import groups, trajectories
+from tests.proxy.dashboard.markup import foreign
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy
 from tests.proxy.until import until
-from tests.recorder.learning import Learned
+from tests.recorder.learning import FIGURES, Learned
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +109,9 @@ async def test_a_version_tells_of_its_step_its_groups_and_its_tasks_beside_its_p
     await learned.group(3, implicit_key="task")
     page = await opened(proxy.http, "/hone/versions/helpdesk@2")
     assert page.row("an implicit task")[1:] == ["0.5 order-2 0.5 over 2, best 1", "0.5 order-3 0.5 over 2, best 1", "0"]
-    assert page.row("order-2")[1:] == ["trained", "2", "0.5"]
+    assert page.row("order-2")[1:] == ["trained", "1 of 2", "0.5"]
+    assert "/hone/trajectories?trained_by=helpdesk%402&origin=live" in page.links
+    assert "1 trajectory: It completed, and no reason is recorded. (completed)" in page.of("li")
     assert "train 3.5 s" in page.text
     assert {"/hone/trajectories?version=helpdesk%402", "/hone/groups/grp_0002", "/hone/versions/helpdesk%401"} <= set(
         page.links
@@ -136,6 +139,70 @@ async def test_the_answers_of_both_versions_to_one_task_are_set_side_by_side(
     first, second = told.index("It is old <b></td><script>alert(1)"), told.index("It is new <b></td><script>alert(1)")
     assert first < second
     await opened(proxy.http, "/hone/versions/helpdesk@1?task=another", status=404)
+
+
+async def judged_pair(proxy: Proxy, learned: Learned, engine: FakeEngine, number: int, own: str, other: str) -> None:
+    """A pair of the gate of helpdesk@1: its answer, which a judge prefers, and its parent's, to one recorded task."""
+    for name, text in (("other", other), ("own", own)):
+        engine.default = Script([words(text)])
+        await proxy.chat(path=f"/g/pair-{number}/t/{name}")
+    group = (await proxy.http.get(f"/hone/v1/groups/pair-{number}")).json()["id"]
+    base = await learned.live()
+    for member in await learned.rows.members(group):
+        is_own = (await learned.rows.get(trajectories, member))["external_id"] == "own"
+        values = {"version_id": f"own-{number}" if is_own else base, "purpose": "eval", "origin": "shadow"}
+        await learned.rows.set(trajectories, member, state="completed", **values)
+    await learned.rows.set(groups, group, state="ready", ready_at=1.0)
+    await learned.rows.score(group)
+
+
+async def test_a_version_shows_the_held_out_tasks_that_it_won_with_both_transcripts(
+    proxy: Proxy, learned: Learned, engine: FakeEngine
+) -> None:
+    await judged_pair(
+        proxy, learned, engine, 0, f"It is at the new depot {HOSTILE}", f"It is at the old depot {HOSTILE}"
+    )
+    version = await learned.gated(1, figures={**FIGURES, "times_as_long": 1.06})
+    async with proxy.store.write() as conn:
+        own = trajectories.c.version_id == "own-0"
+        await conn.execute(trajectories.update().where(own).values(version_id=version.id))
+        await conn.execute(groups.update().where(groups.c.external_id == "pair-0").values(version_id=version.id))
+    answer = await proxy.http.get("/hone/versions/helpdesk@1")
+    assert not foreign(answer.text)
+    page = Page(answer.text)
+    sentence = "At 1 recorded task of its gate's judged pairs, it does better than helpdesk@0 at 1, worse at 0, and"
+    assert sentence in page.text
+    assert page.row("Where is order 4821?")[1:4] == ["▲ better 100%", "0% of 1", "100% of 1"]
+    assert page.of("del") == ["old"]
+    assert page.of("ins") == ["new"]
+    assert "\u202e" not in answer.text
+    assert "Its answers are 6 % longer than the live version's." in page.text
+    [link] = {link for link in page.links if "pair=" in link}
+    assert "Before and after" in (await opened(proxy.http, link)).text
+    await opened(proxy.http, "/hone/versions/helpdesk@1?pair=another", status=404)
+    asked = await opened(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
+    assert "What is known about helpdesk@1" in asked.of("h2")
+    assert [said.startswith(sentence) for said in asked.of("li")].count(True) == 1
+    assert "Its answers are 6 % longer than the live version's." in asked.of("li")
+    told = (await proxy.http.get("/hone/v1/versions/helpdesk@1")).json()
+    assert [one["text"] for one in told["evidence"]] == [said for said in asked.of("li") if said.endswith(".")]
+    assert told["held_out"][0]["won"][0]["task"] == "Where is order 4821?"
+
+
+async def test_a_decision_is_shown_with_its_evidence_and_the_limits_that_held_then(
+    proxy: Proxy, learned: Learned
+) -> None:
+    spoilt = await learned.step(1)
+    measured = {"figures": {"times_as_long": 4.5}, "limits": {"length_times": 4.0}}
+    why = f"length: its answers are long {HOSTILE}"
+    await versions.reject_version(proxy.store, spoilt.id, why, lessons="left_out", who="controller", **measured)
+    limit = "Its answers are 4.5 × as long as the live version's; limit 4 ×, in either direction."
+    for path in ("/hone/versions", "/hone/versions/helpdesk@1"):
+        answer = await proxy.http.get(path)
+        assert not foreign(answer.text)
+        assert f"{limit} ✗ not kept" in Page(answer.text).of("li")
+    [move] = (await proxy.http.get("/hone/v1/versions/moves")).json()
+    assert (move["limits"], move["evidence"][1]) == ({"length_times": 4.0}, {"text": limit, "within": False})
 
 
 async def test_promoting_is_asked_twice_and_written_down_with_why(proxy: Proxy, learned: Learned) -> None:

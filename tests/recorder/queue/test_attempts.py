@@ -311,3 +311,14 @@ async def test_the_last_call_tells_whose_fault_it_was(rows: Rows) -> None:
     other = await rows.trajectory(await rows.group())
     fine = attempts.LastCall(CallState.COMPLETE, None, None, complete=1)
     assert await attempts.last_calls(rows.store, [trajectory, other, "nothing"]) == {trajectory: last, other: fine}
+
+
+async def test_which_attempts_of_a_round_succeeded_is_written(rows: Rows) -> None:
+    campaign = await plan(rows, size=3, purpose=Purpose.VAL)
+    held = [await claim(rows, campaign) for _ in range(3)]
+    succeeded = {held[0].trajectory_id: True, held[1].trajectory_id: False, "traj_deleted": True}
+    await attempts.record_successes(rows.store, campaign.id, 2, Purpose.VAL, succeeded)  # of another round
+    assert [row["success"] for row in await rows.all(table)] == [None, None, None]
+    await attempts.record_successes(rows.store, campaign.id, 1, Purpose.VAL, succeeded)
+    written = {row["id"]: row["success"] for row in await rows.all(table)}
+    assert [written[one.id] for one in held] == [1.0, 0.0, None]

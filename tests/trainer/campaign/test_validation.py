@@ -16,6 +16,7 @@ from recorder.states import Purpose
 from recorder.store.database import Project
 from recorder.store.schema import groups, scenarios, step_groups
 from recorder.views.trajectories import transcripts
+from recorder.views.versions.detail import version_detail
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes
 from trainer.errors import CampaignError
@@ -60,6 +61,14 @@ async def test_baselines_are_measured_once_before_the_first_step(
     assert ring.asked["gpt-5"] == 12
     assert ring.asked["helpdesk@0"] == 0
     assert await parts_trained_on(ring) == {"train"}
+    detail = await version_detail(Project(ring.store, PROJECT), "helpdesk@1")
+    [compared] = detail.held_out  # each attempt's success is stored, so its validation is compared with the one before
+    assert (compared.about.source, compared.about.beside, compared.about.unit) == (
+        "validation",
+        "helpdesk@0",
+        "success",
+    )
+    assert (compared.won_count + compared.lost_count + compared.even_count, compared.unmeasured) == (3, 0)
 
 
 async def test_the_base_is_attempted_by_its_name_where_the_alias_has_moved_on(

@@ -51,6 +51,7 @@ from recorder.views.lists.filters import (
         ),
         ([("error", "any"), ("trained", "no")], TrajectoryFilter(error="any", trained=False)),
         ([("tokens_from", "10"), ("duration_to", "2.5")], TrajectoryFilter(tokens_from=10.0, duration_to=2.5)),
+        ([("trained_by", "helpdesk@3")], TrajectoryFilter(trained_by="helpdesk@3")),
         ([("active_since", "100")], TrajectoryFilter(active_since=100.0)),
         ([("search", ' "not found" '), ("group", " "), ("session", "")], TrajectoryFilter(search='"not found"')),
     ],

@@ -10,6 +10,7 @@ from recorder.registry.aliases import AliasView, get_alias
 from recorder.store.database import Project
 from recorder.views.versions.ancestry import list_ancestry
 from recorder.views.versions.detail import version_detail
+from recorder.views.versions.evidence import PASSED
 from tests.recorder.learning import FIGURES, Learned
 from tests.recorder.rows import PROJECT, Rows
 
@@ -88,15 +89,16 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     assert (whole.compared_with, [m.move for m in whole.moves]) == ("helpdesk@1", ["gate", "gated"])
     assert whole.step is not None
     assert (whole.step.number, whole.step.seconds) == (2, {"train": 3.5, "load": 0.25})
-    assert [(one.id, one.trajectories, one.reward, one.state) for one in whole.groups] == [
-        ("grp_0002", 2, 0.5, "trained")
-    ]
+    assert whole.trained_on is not None
+    [task] = whole.trained_on.tasks
+    assert [(one.id, one.rewarded, one.reward, one.state) for one in task.groups] == [("grp_0002", 2, 0.5, "trained")]
+    assert (list(whole.held_out), [one.text for one in whole.evidence][:1]) == ([], [PASSED["sane"]])
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
     other = await version_detail(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
     assert [[one.id for one in task.before] for task in other.tasks] == [["grp_0001"]]
     base = await version_detail(Project(learned.store, PROJECT), "helpdesk@0")
-    assert (base.compared_with, base.tasks, base.step, base.groups) == (None, (), None, ())
+    assert (base.compared_with, base.tasks, base.step, base.trained_on) == (None, (), None, None)
 
 
 async def test_what_is_not_there_or_of_another_alias_is_refused(learned: Learned) -> None:
