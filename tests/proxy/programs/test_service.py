@@ -131,8 +131,14 @@ def test_a_trial_is_of_a_declared_recipe_on_one_group() -> None:
     job = requested_job(settings, asked)
     assert job is not None
     assert job.command == f"hone score {GROUP} --judge-recipe strict"
-    for wrong in ({"recipe": "lax"}, {"recipe": "--save"}, {"group": "--all"}, {"group": ""}, {"job": "score"}):
-        assert requested_job(settings, replace(asked, **wrong)) is None
+    for wrong in (
+        replace(asked, recipe="lax"),
+        replace(asked, recipe="--save"),
+        replace(asked, group="--all"),
+        replace(asked, group=""),
+        replace(asked, job="score"),
+    ):
+        assert requested_job(settings, wrong) is None
 
 
 async def test_a_trial_waits_as_any_other_request(tmp_path: Path) -> None:
