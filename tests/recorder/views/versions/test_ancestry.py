@@ -90,8 +90,10 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     assert whole.step is not None
     assert (whole.step.number, whole.step.seconds) == (2, {"train": 3.5, "load": 0.25})
     assert whole.trained_on is not None
-    [task] = whole.trained_on.tasks
-    assert [(one.id, one.rewarded, one.reward, one.state) for one in task.groups] == [("grp_0002", 2, 0.5, "trained")]
+    [trained] = whole.trained_on.tasks
+    assert [(one.id, one.rewarded, one.reward, one.state) for one in trained.groups] == [
+        ("grp_0002", 2, 0.5, "trained")
+    ]
     assert (list(whole.held_out), [one.text for one in whole.evidence][:1]) == ([], [PASSED["sane"]])
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
