@@ -32,6 +32,8 @@ from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.groups import list_groups
 from recorder.views.lists.trajectories import list_trajectories
 from recorder.views.trajectories.transcripts import load_group, load_trajectory
+from recorder.views.versions.detail import version_detail
+from recorder.views.versions.evidence import list_decisions
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import World, served
 from tests.proxy.scripted_engine import Speech
@@ -97,7 +99,12 @@ async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(wor
     await recorded(world)
     await world.live()
     assert await recorded_moves(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
-    figures = (await list_moves(Project(world.store, "default")))[1].figures
+    gated = (await list_decisions(Project(world.store, "default")))[1]
+    figures = gated.figures
+    assert gated.limits == {"length_times": 2.0, "entropy_times": 4.0, "win_at_least": 0.4}
+    told = [one.text for one in gated.evidence]
+    assert "Its answers are as long as the live version's; limit 2 ×, in either direction." in told
+    assert f"Not everything was checked: {ALONE.removeprefix('sane: ')}." in told
     assert figures["gate_s"] > 0
     assert figures["times_as_long"] == pytest.approx(1.0)
     assert "kl_live" not in figures, "an engine may die of that question: it is asked where somebody bounds it"
@@ -109,7 +116,8 @@ async def test_how_far_a_version_is_from_the_live_one_is_asked_where_that_is_bou
     async with make_world(AliasSettings(base_model="base", gate=GateSettings(kl_max=2.0))) as world:
         await recorded(world)
         await world.live()
-        assert (await list_moves(Project(world.store, "default")))[1].figures["kl_live"] == pytest.approx(0.0)
+        gated = (await list_moves(Project(world.store, "default")))[1]
+        assert (gated.figures["kl_live"], gated.limits["kl_max"]) == (pytest.approx(0.0), 2.0)
 
 
 async def test_before_anybody_asked_anything_the_row_says_that_nothing_was(world: World) -> None:
@@ -214,6 +222,10 @@ async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(worl
     async with judging(world, by_words):
         await world.live()
     gated = (await list_moves(Project(world.store, "default")))[1]
+    [compared] = (await version_detail(Project(world.store, "default"), "helpdesk@1")).held_out
+    assert (compared.about.source, compared.about.beside, compared.unmeasured) == ("gate pairs", "helpdesk@0", 0)
+    counts = (compared.won_count, compared.lost_count, compared.even_count)
+    assert counts == ((8, 0, 0) if words == "Good." else (0, 0, 16))  # one task for each first turn
     assert gated.why == "sane"
     assert gated.figures["win_rate"] == by_words(words)
     assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too

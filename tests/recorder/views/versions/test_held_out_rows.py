@@ -160,10 +160,10 @@ async def test_no_table_that_grows_is_walked(learned: Learned) -> None:
         said = {"scenario_id": ids["held"], "number": arm, "step_number": 0, "success": 1.0 - arm}
         await attempted(learned, request, f"held-{arm}", by.id, **said, **{"purpose": "eval"})
     await judged(learned, 0, version, parent, 0.9, 0.1)
-    trained = await step_of_version(learned.store, version.id)
-    assert trained is not None
+    made = await step_of_version(learned.store, version.id)
+    assert made is not None
     with listening(learned.store) as heard:
         found = await held_out(learned, version, parent)
-        assert (await load_training_data(learned.store, trained.id)).tasks
+        assert (await load_training_data(learned.store, made.id)).tasks
     assert [one.about.source for one in found] == ["validation", "gate scenarios", "gate pairs"]
     assert await walks(learned.store, heard) == []
