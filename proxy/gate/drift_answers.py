@@ -29,7 +29,7 @@ from recorder.registry import kept_versions
 from recorder.registry.drift_scores import DriftScores, load_drift_scores, record_drift_scores
 from recorder.registry.versions import get_version
 from recorder.stats.significance_tests import test_mean
-from recorder.views.versions.drift_turns import DriftTurn, DriftTurns, load_drift_turns
+from recorder.views.trajectories.drift_turns import DriftTurn, DriftTurns, load_drift_turns
 
 FORGETTING: Final = "forgetting"  # code of a version that is shown to have forgotten
 ANCESTORS: Final = 8  # newest ones with values that a version is compared with

@@ -14,7 +14,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Project
 from recorder.store.schema import groups, trajectories
 from recorder.store.sql import now
-from recorder.views.versions.drift_turns import load_drift_turns
+from recorder.views.trajectories.drift_turns import load_drift_turns
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import assistant, choice, request, turn, user
 
