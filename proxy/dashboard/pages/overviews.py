@@ -6,15 +6,17 @@ Refuses: their figures (`recorder.views.status`) and the event stream of Home (`
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlencode
 
 from litestar import Response, get
 from litestar.params import FromQuery
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import live
-from proxy.dashboard.chart_images import outcome_chart, step_charts
 from proxy.dashboard.renderer import ForPages, render_page
 from recorder.registry.aliases import get_aliases
+from recorder.views.charts.campaigns import campaign_chart, choose_campaigns
+from recorder.views.charts.steps import outcome_chart, step_charts
 from recorder.views.lists.titles import load_tasks
 from recorder.views.status.training import STEPS, training_overview
 from recorder.views.versions.steps import list_steps
@@ -57,13 +59,16 @@ async def training_page(
     request: AnyRequest,
     alias: FromQuery[str | None] = None,
     after: FromQuery[str | None] = None,
+    campaign: FromQuery[list[str] | None] = None,
 ) -> Response[str]:
-    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
+    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one;
+    `campaign`: ids of the campaigns that are drawn, by default the newest."""
     alias = alias or None
     overview = await training_overview(context.project, context.status_service.loop, alias)
     steps = overview.steps
     if after is not None:
         steps = await list_steps(context.project, alias=alias, after=after, limit=STEPS)
+    drawn = choose_campaigns(overview.campaigns, campaign or [])
     return render_page(
         request,
         "training.html",
@@ -74,5 +79,8 @@ async def training_page(
         aliases=await get_aliases(context.project),
         limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=step_charts(overview.steps),
+        campaigns_chart=campaign_chart(drawn),
+        campaigns_query=urlencode([*([("alias", alias)] if alias else []), *(("campaign", one.id) for one in drawn)]),
+        drawn=drawn,
         outcomes=outcome_chart(overview.outcomes),
     )

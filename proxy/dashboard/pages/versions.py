@@ -18,7 +18,6 @@ from litestar.params import FromPath, FromQuery
 from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms
-from proxy.dashboard.chart_images import VERSIONS, ancestry_chart
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
 from recorder.errors import Conflict
@@ -26,6 +25,7 @@ from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
+from recorder.views.charts.versions import VERSIONS, ancestry_chart
 from recorder.views.lists.titles import load_tasks
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import version_detail
