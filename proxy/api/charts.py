@@ -37,7 +37,7 @@ async def show_version_charts(
 
 @get("/hone/v1/charts/steps", responses=_CHARTS)
 async def show_step_charts(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
-    """Return the charts of the newest training steps: reward, kl, entropy, clipped, speed, drift, forgetting, seconds."""
+    """Return the charts of the newest training steps: reward, drift, forgetting, seconds by phase and others."""
     return json_response(await load_step_charts(hone.project, alias or None))
 
 

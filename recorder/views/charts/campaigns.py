@@ -20,7 +20,7 @@ async def load_campaign_charts(project: Project, ids: Sequence[str], alias: str 
 
 
 def choose_campaigns(newest: Sequence[CampaignProgress], ids: Sequence[str]) -> list[CampaignProgress]:
-    """Return the campaigns with these ids, in their order; without ids, the newest. Ids that are not there are ignored."""
+    """Return the campaigns with these ids, in their order; without any that is there, the newest."""
     by_id = {one.id: one for one in newest}
     found = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
     return found or list(newest[:1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from recorder.stats.charts import Axis, Chart, Series
@@ -34,7 +35,8 @@ _WAITS_FOR_DRIFT: Final = (
     "(trainer.drift_trajectories)."
 )
 _WAITS_FOR_SCORES: Final = (
-    "The first version whose gate scores its answers on the drift set gives the first point (trainer.drift_trajectories)."
+    "The first version whose gate scores its answers on the drift set gives the first point "
+    "(trainer.drift_trajectories)."
 )
 _WAITS_FOR_OUTCOMES: Final = "The first trajectory that a step trains on or excludes gives the first bar."
 
@@ -86,7 +88,7 @@ def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
 def _axis(oldest_first: Sequence[StepSummary]) -> Axis:
     """Steps by their numbers; as labels where numbers come twice, because the steps are of several aliases."""
     at = tuple(float(step.number) for step in oldest_first)
-    rising = all(one < next_one for one, next_one in zip(at, at[1:], strict=False))
+    rising = all(one < later for one, later in pairwise(at))
     return Axis("step", "numbers", at) if rising else Axis("step")
 
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from proxy.dashboard.chart_child import decode_question, encode_question
-from proxy.dashboard.chart_images import ancestry_chart, outcome_chart, step_charts
 from recorder.processes.user_code_host import encode_line
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
+from recorder.views.charts.steps import outcome_chart, step_charts
+from recorder.views.charts.versions import ancestry_chart
 from recorder.views.versions.steps import OutcomeCounts
 
 ODD = "]]>\n\x00\u202eمرحبا"
