@@ -5,7 +5,7 @@
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY_S = 86400;
 const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  DAY_S, 2 * DAY_S, 7 * DAY_S, 14 * DAY_S, 28 * DAY_S, 56 * DAY_S, 112 * DAY_S];
+  ...[1, 2, 7, 14, 28, 56, 112, 364, 1820].map((days) => days * DAY_S)];
 const MOST_X = 5; // labels, which fit beside each other on a telephone
 const MOST_Y = 4;
 const MOST_DOTS = 60; // more points have a band instead of bars, and no dots
@@ -36,7 +36,7 @@ const clockText = (date, seconds) =>
 
 // Round times of a zone within a range; `day` is said at the first time of each day.
 export const timeTicks = (low, high, most, offset) => {
-  const step = TIME_STEPS_S.find((one) => (high - low) / one <= most) ?? TIME_STEPS_S.at(-1) * Math.ceil((high - low) / most / TIME_STEPS_S.at(-1));
+  const step = TIME_STEPS_S.find((one) => (high - low) / one <= most) ?? TIME_STEPS_S.at(-1);
   const found = [];
   let before = "";
   for (let n = Math.ceil((low + offset) / step); n * step - offset <= high; n++) {
@@ -72,9 +72,6 @@ export const tickText = (value, step, share = false) => {
   if (size < 1e-4) return value.toExponential(0);
   return (value / unit).toFixed(Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9))) + sign;
 };
-
-// Every how many-th of `count` labels is shown.
-export const everyLabel = (count, most) => Math.max(1, Math.ceil(count / most));
 
 // Text with control and format characters made visible, on one line, cut.
 export const plainText = (text, most = 60) => {
@@ -116,7 +113,7 @@ export const writeView = (fragment, name, { range, hidden }) => {
   const words = new URLSearchParams(fragment.startsWith("#view?") ? fragment.slice(6) : "");
   words.delete(`${name}.x`);
   words.delete(`${name}.hide`);
-  if (range) words.set(`${name}.x`, range.map((end) => +end.toPrecision(12)).join(","));
+  if (range) words.set(`${name}.x`, range.map((end) => +end.toFixed(2)).join(","));
   for (const one of hidden) words.append(`${name}.hide`, one);
   return words.size ? `#view?${words}` : "";
 };
@@ -140,6 +137,8 @@ const filled = (made, attributes, children) => {
 };
 const svg = (name, attributes = {}, ...children) => filled(document.createElementNS(SVG, name), attributes, children);
 const html = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
+// The ends of a point's interval; null if it has none.
+const ends = (one, n) => ((one.low[n] ?? one.high[n] ?? null) === null ? null : [one.low[n], one.high[n]]);
 const percent = (part) => `${+(part * 100).toFixed(3)}%`;
 
 const loading = new Map(); // address → the answer that is awaited: the charts of one page come in one answer
@@ -251,10 +250,9 @@ class HoneChart extends HTMLElement {
     const inner = svg("g", {}, ...(chart.bars ? this.#bars() : this.#lines()));
     const cursor = svg("g", { class: "cursor" });
     const titled = svg("title", { id: `chart-${this.dataset.name}` }, plainText(chart.title));
+    const clip = { class: "clip", width: "100%", height: "100%", viewBox: `0 0 ${UNIT} ${UNIT}`, preserveAspectRatio: "none" };
     const image = svg("svg", { class: "drawing", role: "img", width: "100%", height: "180", "aria-labelledby": titled.id },
-      titled, ...this.#grid(bottom, top), ...this.#places(),
-      svg("svg", { width: "100%", height: "100%", viewBox: `0 0 ${UNIT} ${UNIT}`, preserveAspectRatio: "none", class: "clip" }, inner),
-      ...this.#points(), ...this.#levels(), cursor);
+      titled, ...this.#grid(bottom, top), ...this.#places(), svg("svg", clip, inner), ...this.#points(), ...this.#levels(), cursor);
     Object.assign(this.#parts, { inner, cursor });
     this.#parts.plot.replaceChildren(image);
     this.#parts.reset.disabled = !range;
@@ -273,7 +271,7 @@ class HoneChart extends HTMLElement {
 
   #places() {
     const { at, from, to, seen, scale } = this.#parts, { kind, utc_offset_s: offset } = this.#chart.axis;
-    const every = everyLabel(seen.length, MOST_X);
+    const every = Math.ceil(seen.length / MOST_X);
     const labels = kind === "times" ? timeTicks(from, to, MOST_X, offset)
       : kind === "numbers" && seen.length > MOST_X ? numberTicks(from, to, MOST_X, 1).at.map((one) => ({ at: one, text: String(one) }))
       : seen.filter((_, n) => n % every === 0).map((n) => ({ at: at[n], text: plainText(this.#chart.places[n], 9) }));
@@ -303,10 +301,10 @@ class HoneChart extends HTMLElement {
     const isTime = this.#chart.axis.kind === "times";
     return this.#parts.series.flatMap((one) => {
       const made = [], known = one.values.map((value, n) => n).filter((n) => one.values[n] !== null);
-      const ends = known.filter((n) => (one.low[n] ?? null) !== null && (one.high[n] ?? null) !== null);
-      if (ends.length > MOST_DOTS) {
-        const edge = [...ends.map((n) => `${this.#x(n)},${this.#y(one.high[n])}`), ...ends.reverse().map((n) => `${this.#x(n)},${this.#y(one.low[n])}`)];
-        made.push(svg("polygon", { class: `band s${one.ink}`, points: edge.join(" ") }));
+      const sure = known.filter((n) => ends(one, n));
+      if (sure.length > MOST_DOTS) {
+        const edge = (side) => sure.map((n) => `${this.#x(n)},${this.#y(one[side][n])}`);
+        made.push(svg("polygon", { class: `band s${one.ink}`, points: [...edge("high"), ...edge("low").reverse()].join(" ") }));
       }
       const d = known.map((n, place) => {
         const broken = place === 0 || (isTime && n - known[place - 1] > 1);
@@ -314,6 +312,11 @@ class HoneChart extends HTMLElement {
       }).join("");
       return [...made, svg("path", { class: `line s${one.ink}`, d })];
     });
+  }
+
+  #dot(one, n, r) {
+    const { at, scale } = this.#parts;
+    return svg("circle", { class: `dot s${one.ink}`, cx: percent(scale.x(at[n])), cy: percent(scale.y(one.values[n])), r });
   }
 
   // Dots and bars of intervals, which keep their shape; only points without neighbours where there are many.
@@ -325,9 +328,10 @@ class HoneChart extends HTMLElement {
       return seen.filter((n) => one.values[n] !== null).flatMap((n) => {
         const alone = (one.values[n - 1] ?? null) === null && (one.values[n + 1] ?? null) === null;
         if (many && !alone) return [];
-        const x = percent(scale.x(at[n])), dot = svg("circle", { class: `dot s${one.ink}`, cx: x, cy: percent(scale.y(one.values[n])), r: 3 });
-        if ((one.low[n] ?? null) === null || (one.high[n] ?? null) === null || many) return [dot];
-        return [svg("line", { class: `interval s${one.ink}`, x1: x, x2: x, y1: percent(scale.y(one.low[n])), y2: percent(scale.y(one.high[n])) }), dot];
+        const dot = this.#dot(one, n, 3);
+        if (many || !ends(one, n)) return [dot];
+        const x = percent(scale.x(at[n])), [y1, y2] = ends(one, n).map((end) => percent(scale.y(end)));
+        return [svg("line", { class: `interval s${one.ink}`, x1: x, x2: x, y1, y2 }), dot];
       });
     });
   }
@@ -365,16 +369,14 @@ class HoneChart extends HTMLElement {
     if (n === undefined) { values.textContent = "No point in this range."; cursor.replaceChildren(); return; }
     const place = axis.kind === "times" ? timeText(at[n], axis.utc_offset_s) : plainText(places[n]);
     const said = series.map((one) => {
-      const ends = (one.low[n] ?? null) !== null && (one.high[n] ?? null) !== null
-        ? ` (95 %: ${valueText(one.low[n], share)} to ${valueText(one.high[n], share)})` : "";
-      return `${plainText(one.name, 40)} ${valueText(one.values[n], share)}${ends}`;
+      const sure = ends(one, n)?.map((end) => valueText(end, share)).join(" to ");
+      return `${plainText(one.name, 40)} ${valueText(one.values[n], share)}${sure ? ` (95 %: ${sure})` : ""}`;
     });
     const noted = marks.filter((mark) => mark.at === n).map((mark) => plainText(mark.name));
     values.textContent = [`${axis.name} ${place}`.trim(), ...said, ...noted].join(" · ");
     const x = percent(scale.x(at[n]));
-    const dots = bars || this.#cursor === null ? [] : series.filter((one) => one.values[n] !== null)
-      .map((one) => svg("circle", { class: `dot s${one.ink}`, cx: x, cy: percent(scale.y(one.values[n])), r: 4.5 }));
-    cursor.replaceChildren(...(this.#cursor === null ? [] : [svg("line", { x1: x, x2: x, y1: 0, y2: "100%" })]), ...dots);
+    const dots = bars ? [] : series.filter((one) => one.values[n] !== null).map((one) => this.#dot(one, n, 4.5));
+    cursor.replaceChildren(...(this.#cursor === null ? [] : [svg("line", { x1: x, x2: x, y1: 0, y2: "100%" }), ...dots]));
   }
 
   // --- what a person does
