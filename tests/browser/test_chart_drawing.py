@@ -47,6 +47,8 @@ async def test_times_are_read_in_the_machines_zone_with_the_day_where_it_changes
     page, hour = reader.page, 3600
     night = await computed(page, f"c.timeTicks({NOON}, {NOON + 24 * hour}, 5, 0).map((t) => [t.text, t.day])")
     assert night == [["12:00", "Nov 28"], ["18:00", ""], ["00:00", "Nov 29"], ["06:00", ""], ["12:00", ""]]
+    minutes = await computed(page, f"c.timeTicks({NOON - 30}, {NOON + 90}, 5, 0, 60).map((t) => t.text)")
+    assert minutes == ["12:00", "12:01"]  # no finer than the points
     ahead = await computed(page, f"c.timeTicks({NOON}, {NOON + hour}, 5, {5 * hour + 1800}).map((t) => t.text)")
     assert ahead == ["17:30", "17:45", "18:00", "18:15", "18:30"]
     days = await computed(page, f"c.timeTicks({NOON}, {NOON + 30 * 24 * hour}, 5, 0).map((t) => [t.text, t.day])")

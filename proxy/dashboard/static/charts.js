@@ -1,6 +1,5 @@
-// Draws charts from the JSON of /hone/v1/charts. Without this file pages show the server's images.
-// Positions are shares of the plot and texts keep their size, so nothing here depends on the window. Names from the
-// store become text nodes. The view (zoom, hidden series) is in the address, behind #view?.
+// Draws charts from the JSON of /hone/v1/charts; without scripts pages show the server's images. Positions are shares of
+// the plot, so nothing depends on the window. Names become text nodes. The view is in the address, behind #view?.
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY_S = 86400;
@@ -35,8 +34,8 @@ const clockText = (date, seconds) =>
   `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}${seconds ? `:${two(date.getUTCSeconds())}` : ""}`;
 
 // Round times of a zone within a range; `day` is said at the first time of each day.
-export const timeTicks = (low, high, most, offset) => {
-  const step = TIME_STEPS_S.find((one) => (high - low) / one <= most) ?? TIME_STEPS_S.at(-1);
+export const timeTicks = (low, high, most, offset, least = 0) => {
+  const step = TIME_STEPS_S.find((one) => one >= least && (high - low) / one <= most) ?? TIME_STEPS_S.at(-1);
   const found = [];
   let before = "";
   for (let n = Math.ceil((low + offset) / step); n * step - offset <= high; n++) {
@@ -66,9 +65,9 @@ export const valueText = (value, share = false) => {
 // A value beside a grid line, with as many decimals as the distance to the next one needs.
 export const tickText = (value, step, share = false) => {
   if (share) return `${+(value * 100).toFixed(6)} %`;
+  if (value === 0) return "0";
   const size = Math.max(Math.abs(value), step);
   const [unit, sign] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([unit]) => size >= unit) ?? [1, ""];
-  if (value === 0) return "0";
   if (size < 1e-4) return value.toExponential(0);
   return (value / unit).toFixed(Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9))) + sign;
 };
@@ -137,6 +136,8 @@ const filled = (made, attributes, children) => {
 };
 const svg = (name, attributes = {}, ...children) => filled(document.createElementNS(SVG, name), attributes, children);
 const html = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
+const across = (kind, y) => svg("line", { class: kind, x1: 0, x2: "100%", y1: y, y2: y });
+const down = (kind, x) => svg("line", { class: kind, x1: x, x2: x, y1: 0, y2: "100%" });
 // The ends of a point's interval; null if it has none.
 const ends = (one, n) => ((one.low[n] ?? one.high[n] ?? null) === null ? null : [one.low[n], one.high[n]]);
 const percent = (part) => `${+(part * 100).toFixed(3)}%`;
@@ -165,7 +166,7 @@ class HoneChart extends HTMLElement {
   connectedCallback() {
     window.addEventListener("hashchange", this.#moved);
     const known = newest.get(this.dataset.charts);
-    if (known) this.#show(known);
+    if (known?.[this.dataset.name]) this.#show(known);
     this.#load();
   }
 
@@ -220,8 +221,8 @@ class HoneChart extends HTMLElement {
       plot: html("div", { class: "plot", tabindex: "0", role: "group",
         "aria-label": `${title}. Arrow keys read the values, plus and minus zoom, 0 shows everything.` }),
     };
-    const zoom = html("span", { class: "zoom" }, button("−", `${title}: zoom out`, () => this.#zoom(2)),
-      button("+", `${title}: zoom in`, () => this.#zoom(0.5)), parts.reset);
+    const zoom = html("span", { class: "zoom" }, parts.reset, button("−", `${title}: zoom out`, () => this.#zoom(2)),
+      button("+", `${title}: zoom in`, () => this.#zoom(0.5)));
     this.append(html("div", { class: "head" }, html("strong", {}, title), zoom), parts.plot, parts.legend, parts.values);
     parts.plot.addEventListener("keydown", (event) => this.#key(event));
     parts.plot.addEventListener("pointerdown", (event) => this.#press(event));
@@ -241,7 +242,7 @@ class HoneChart extends HTMLElement {
     const whole = [low, high];
     const range = this.#view.range && within(this.#view.range, whole, gap);
     const [from, to] = range ?? whole;
-    const seen = at.map((one, n) => n).filter((n) => at[n] >= from && at[n] <= to);
+    const seen = [...at.keys()].filter((n) => at[n] >= from && at[n] <= to);
     const sums = seen.map((n) => series.reduce((sum, one) => sum + (one.values[n] ?? 0), 0));
     const values = chart.bars ? sums : series.flatMap((one) => seen.flatMap((n) => [one.values[n], one.low[n], one.high[n]]));
     const [bottom, top] = extent([...values, ...chart.levels.map((level) => level.value)], chart);
@@ -264,15 +265,14 @@ class HoneChart extends HTMLElement {
     const { step, at } = numberTicks(bottom, top, MOST_Y);
     return at.flatMap((value) => {
       const y = percent(this.#parts.scale.y(value));
-      return [svg("line", { class: "grid", x1: 0, x2: "100%", y1: y, y2: y }),
-        svg("text", { x: -6, y, dy: ".32em", "text-anchor": "end" }, tickText(value, step, this.#chart.share))];
+      return [across("grid", y), svg("text", { x: -6, y, dy: ".32em", "text-anchor": "end" }, tickText(value, step, this.#chart.share))];
     });
   }
 
   #places() {
-    const { at, from, to, seen, scale } = this.#parts, { kind, utc_offset_s: offset } = this.#chart.axis;
+    const { at, gap, from, to, seen, scale } = this.#parts, { kind, utc_offset_s: offset } = this.#chart.axis;
     const every = Math.ceil(seen.length / MOST_X);
-    const labels = kind === "times" ? timeTicks(from, to, MOST_X, offset)
+    const labels = kind === "times" ? timeTicks(from, to, MOST_X, offset, gap)
       : kind === "numbers" && seen.length > MOST_X ? numberTicks(from, to, MOST_X, 1).at.map((one) => ({ at: one, text: String(one) }))
       : seen.filter((_, n) => n % every === 0).map((n) => ({ at: at[n], text: plainText(this.#chart.places[n], 9) }));
     return labels.flatMap(({ at: place, text, day }) => {
@@ -292,7 +292,7 @@ class HoneChart extends HTMLElement {
       if (!value) return [];
       below[n] += value;
       const top = this.#y(Math.max(start, below[n])), height = this.#y(Math.min(start, below[n])) - top;
-      return [svg("rect", { class: `bar s${one.ink}`, x: +(this.#x(n) - wide / 2).toFixed(2), y: top, width: +wide.toFixed(2), height })];
+      return [svg("rect", { class: `bar s${one.ink}`, x: this.#x(n) - wide / 2, y: top, width: wide, height })];
     }));
   }
 
@@ -300,7 +300,7 @@ class HoneChart extends HTMLElement {
   #lines() {
     const isTime = this.#chart.axis.kind === "times";
     return this.#parts.series.flatMap((one) => {
-      const made = [], known = one.values.map((value, n) => n).filter((n) => one.values[n] !== null);
+      const made = [], known = [...one.values.keys()].filter((n) => one.values[n] !== null);
       const sure = known.filter((n) => ends(one, n));
       if (sure.length > MOST_DOTS) {
         const edge = (side) => sure.map((n) => `${this.#x(n)},${this.#y(one[side][n])}`);
@@ -338,15 +338,12 @@ class HoneChart extends HTMLElement {
 
   #levels() {
     const { at, seen, scale } = this.#parts;
-    const lines = this.#chart.levels.flatMap(({ name, value }) => {
+    const levels = this.#chart.levels.flatMap(({ name, value }) => {
       const y = percent(scale.y(value));
-      return [svg("line", { class: "level", x1: 0, x2: "100%", y1: y, y2: y }), svg("text", { x: "100%", y, dy: "-.3em", "text-anchor": "end" }, plainText(name, 24))];
+      return [across("level", y), svg("text", { x: "100%", y, dy: "-.3em", "text-anchor": "end" }, plainText(name, 24))];
     });
-    const marks = this.#chart.marks.filter((mark) => seen.includes(mark.at)).map((mark) => {
-      const x = percent(scale.x(at[mark.at]));
-      return svg("line", { class: "mark", x1: x, x2: x, y1: 0, y2: "100%" });
-    });
-    return [...lines, ...marks];
+    const marks = this.#chart.marks.filter((mark) => seen.includes(mark.at));
+    return [...levels, ...marks.map((mark) => down("mark", percent(scale.x(at[mark.at]))))];
   }
 
   #legend() {
@@ -362,11 +359,12 @@ class HoneChart extends HTMLElement {
     this.#parts.legend.querySelectorAll("button")[focused]?.focus();
   }
 
-  // The values at the cursor, as text below the plot, and as dots on it.
+  // The values at the cursor, else the last ones, as text below the plot, and as dots on it.
   #read() {
     const { at, seen, scale, series, values, cursor } = this.#parts, { axis, share, places, marks, bars } = this.#chart;
-    const n = this.#cursor !== null && seen.includes(this.#cursor) ? this.#cursor : seen.at(-1);
-    if (n === undefined) { values.textContent = "No point in this range."; cursor.replaceChildren(); return; }
+    const last = seen.findLast((one) => series.some(({ values }) => values[one] !== null)) ?? seen.at(-1);
+    const n = this.#cursor !== null && seen.includes(this.#cursor) ? this.#cursor : last;
+    if (n === undefined) { values.textContent = "No point in this range."; return; }
     const place = axis.kind === "times" ? timeText(at[n], axis.utc_offset_s) : plainText(places[n]);
     const said = series.map((one) => {
       const sure = ends(one, n)?.map((end) => valueText(end, share)).join(" to ");
@@ -376,7 +374,7 @@ class HoneChart extends HTMLElement {
     values.textContent = [`${axis.name} ${place}`.trim(), ...said, ...noted].join(" · ");
     const x = percent(scale.x(at[n]));
     const dots = bars ? [] : series.filter((one) => one.values[n] !== null).map((one) => this.#dot(one, n, 4.5));
-    cursor.replaceChildren(...(this.#cursor === null ? [] : [svg("line", { x1: x, x2: x, y1: 0, y2: "100%" }), ...dots]));
+    cursor.replaceChildren(...(this.#cursor === null ? [] : [down("now", x), ...dots]));
   }
 
   // --- what a person does

@@ -407,6 +407,7 @@ def test_a_stylesheet_loads_nothing(style: Path) -> None:
 
 def test_stylesheets_and_scripts_are_small() -> None:
     assert sum(path.stat().st_size for path in (*SCRIPTS, *STYLES)) < 60_000
+    assert (HERE / "static" / "charts.js").stat().st_size < 22_000
 
 
 def test_no_handler_marks_text_as_markup() -> None:
