@@ -43,6 +43,8 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/steps", Scope.READ),
     ("/hone/v1/training", Scope.READ),
     ("/hone/v1/campaigns", Scope.READ),
+    ("/hone/v1/traffic", Scope.READ),
+    ("/hone/v1/charts/", Scope.READ),
     ("/hone/v1/status", Scope.READ),
     ("/hone/v1/judge/chat/completions", Scope.EVAL),
     ("/hone/v1/judge", Scope.READ),
@@ -64,6 +66,9 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
 )
 
 
+# The pages' script reads these: the sign-in that opens a page opens them too. They only read, and CORS allows no page
+# of another origin to send a cookie along.
+_BY_SIGN_IN = "/hone/v1/charts/"
 # Routes that any valid key may use, or that check the scopes of each request themselves.
 _BY_KEY = frozenset({"/hone/mcp", "/schema", "/schema/openapi.json"})
 
@@ -156,6 +161,12 @@ class Guard:
         needed = needed_scope(method, path)
         if needed is None:
             return Caller(frozenset())
+        if secret is None and method in SAFE_METHODS and path.startswith(_BY_SIGN_IN):
+            token = pages.sign_in_token(headers)
+            if token is not None:
+                caller = await self._signed_in(token)
+                caller.require(needed, f"{method} {path}")
+                return caller
         if secret is None:
             self._require_answer()
             raise Unauthorized("this proxy needs a key: send `Authorization: Bearer hone_…` or `x-api-key: hone_…`.")

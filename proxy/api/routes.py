@@ -1,7 +1,8 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `programs`, `notifications`).
+(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `charts`, `status`, `programs`,
+`notifications`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, notifications, programs, status, traffic, trajectories, versions
+from proxy.api import charts, groups, lists, notifications, programs, status, traffic, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -45,6 +46,11 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.pause_campaign,
     versions.end_campaign,
     traffic.show_traffic,
+    charts.show_version_charts,
+    charts.show_step_charts,
+    charts.show_outcome_charts,
+    charts.show_campaign_charts,
+    charts.show_traffic_charts,
     status.show_status,
     status.show_judge,
     status.show_tools,

@@ -18,7 +18,7 @@ from recorder.views.status.traffic import Traffic, load_traffic
 
 
 @dataclass
-class _TrafficQuery(Operation):
+class TrafficQuery(Operation):
     """Declares the parameters: the handler reads them from the query itself, unknown to the framework."""
 
     def __post_init__(self) -> None:
@@ -30,7 +30,7 @@ def parse_traffic_query(request: AnyRequest) -> TrafficFilter:
     return parse_traffic_filter(query_words(request))
 
 
-@get("/hone/v1/traffic", responses=response_spec(200, Traffic), operation_class=_TrafficQuery)
+@get("/hone/v1/traffic", responses=response_spec(200, Traffic), operation_class=TrafficQuery)
 async def show_traffic(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """Return calls, errors by kind, percentiles of durations, tokens and cost over a range of time.
 

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,10 +61,25 @@ class EventMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Axis:
+    """What a chart's positions are: `name` heads them in a table, `at` has their values, in rising order.
+
+    `labels`: names at equal distances, without values. `times`: unix seconds, for people `utc_offset_s` seconds ahead
+    of UTC.
+    """
+
+    name: str = ""
+    kind: Literal["labels", "numbers", "times"] = "labels"
+    at: tuple[float, ...] = ()
+    utc_offset_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A chart: series over `places` (their labels), as lines or as stacked bars.
 
-    `rows`: as points beside the label of each position, which leaves room for long labels.
+    `rows`: as points beside the label of each position, which leaves room for long labels. `axis` is for charts that
+    a browser draws. `waits_for`: what gives an empty chart its first value, as sentences.
     """
 
     title: str
@@ -76,6 +91,8 @@ class Chart:
     levels: tuple[ReferenceLine, ...] = ()
     marks: tuple[EventMark, ...] = ()  # the first few are drawn
     size: tuple[float, float] = WIDE  # inches, of 72 points
+    axis: Axis = Axis()
+    waits_for: str = ""
 
     @property
     def empty(self) -> bool:

@@ -6,6 +6,7 @@ Refuses: their figures (`recorder.views.status`) and the event stream of Home (`
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlencode
 
 from litestar import Response, get, post
 from litestar.params import FromQuery
@@ -13,11 +14,12 @@ from litestar.params import FromQuery
 from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, live
-from proxy.dashboard.chart_images import outcome_chart, step_charts
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
 from recorder.queue.campaign_requests import Wish, ask_campaign
 from recorder.registry.aliases import get_aliases
+from recorder.views.charts.campaigns import campaign_chart, choose_campaigns
+from recorder.views.charts.steps import outcome_chart, step_charts
 from recorder.views.lists.titles import load_tasks
 from recorder.views.status.training import STEPS, training_overview
 from recorder.views.versions.steps import list_steps
@@ -56,8 +58,10 @@ async def training_page(
     request: AnyRequest,
     alias: FromQuery[str | None] = None,
     after: FromQuery[str | None] = None,
+    campaign: FromQuery[list[str] | None] = None,
 ) -> Response[str]:
-    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
+    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one;
+    `campaign`: ids of the campaigns that are drawn, by default the newest."""
     alias = alias or None
     if context.hone.settings is not None:
         await context.hone.settings.refresh()
@@ -65,6 +69,7 @@ async def training_page(
     steps = overview.steps
     if after is not None:
         steps = await list_steps(context.project, alias=alias, after=after, limit=STEPS)
+    drawn = choose_campaigns(overview.campaigns, campaign or [])
     return render_page(
         request,
         "training.html",
@@ -80,6 +85,9 @@ async def training_page(
         ],
         paused=None if (follower := context.hone.settings) is None else follower.learn.paused,
         charts_of=step_charts(overview.steps),
+        campaigns_chart=campaign_chart(drawn),
+        campaigns_query=urlencode([*([("alias", alias)] if alias else []), *(("campaign", one.id) for one in drawn)]),
+        drawn=drawn,
         outcomes=outcome_chart(overview.outcomes),
     )
 

@@ -19,7 +19,6 @@ from litestar.params import FromPath, FromQuery
 from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms
-from proxy.dashboard.chart_images import VERSIONS, ancestry_chart
 from proxy.dashboard.page_budget import fit_trajectory_pairs
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
@@ -27,6 +26,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.keys import Scope
 from recorder.registry.versions import get_version, get_version_by_name, list_versions, parse_name
+from recorder.views.charts.versions import VERSIONS, ancestry_chart
 from recorder.views.comparison.trajectory_pair import load_pairs
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import load_evidence, version_detail

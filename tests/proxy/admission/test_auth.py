@@ -135,6 +135,8 @@ async def test_a_key_for_one_run_leaves_the_proxy_open_and_names_its_run(guard: 
         ("GET", "/hone/v1/groups/x", "read"),
         ("GET", "/hone/v1/aliases", "read"),
         ("GET", "/hone/v1/versions", "read"),
+        ("GET", "/hone/v1/traffic", "read"),
+        ("GET", "/hone/v1/charts/steps", "read"),
         ("GET", "/hone/v1/notifications", "read"),
         ("POST", "/hone/v1/notifications/test", "admin"),
         ("GET", "/metrics", "read"),

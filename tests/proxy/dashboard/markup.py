@@ -23,7 +23,10 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = {name: value or "" for name, value in attrs}
-        if tag in _NEVER or (tag == "script" and not named.get("src", "").startswith("/hone/static/")):
+        is_fallback = tag == "noscript" and named == {"class": "image"}  # a chart's image
+        if (tag in _NEVER and not is_fallback) or (
+            tag == "script" and not named.get("src", "").startswith("/hone/static/")
+        ):
             self.foreign.append(self.get_starttag_text() or tag)
         for name, value in named.items():
             leads_away = name in _LEAD and (not value.startswith(_OURS) or value.startswith("//"))

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from proxy.dashboard.chart_child import decode_question, encode_question
-from proxy.dashboard.chart_images import ancestry_chart, outcome_chart, step_charts
 from recorder.processes.user_code_host import encode_line
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
+from recorder.views.charts.steps import outcome_chart, step_charts
+from recorder.views.charts.versions import ancestry_chart
 from recorder.views.versions.steps import OutcomeCounts
 
 ODD = "]]>\n\x00\u202eمرحبا"
@@ -36,5 +37,12 @@ def test_reasons_beyond_the_first_few_are_drawn_together() -> None:
     }  # fmt: skip
 
 
-def test_where_there_is_nothing_to_draw_charts_are_empty() -> None:
-    assert all(chart.empty for chart in (*step_charts([]).values(), ancestry_chart([]), outcome_chart([])))
+def test_where_there_is_nothing_to_draw_charts_are_empty_and_say_what_they_wait_for() -> None:
+    charts = (*step_charts([]).values(), ancestry_chart([]), outcome_chart([]))
+    assert all(chart.empty for chart in charts)
+    assert all(chart.waits_for.endswith(".") for chart in charts)
+
+
+def test_times_are_on_an_axis_of_their_own() -> None:
+    told = outcome_chart([OutcomeCounts(0.0, 60.0, {"trained": 1}), OutcomeCounts(60.0, 60.0, {})])
+    assert (told.axis.kind, told.axis.at) == ("times", (0.0, 60.0))

@@ -190,6 +190,16 @@ async def test_a_browser_is_led_to_sign_in_and_back_to_its_page(guarded: Proxy, 
 
 
 @pytest.mark.slow
+async def test_a_sign_in_reads_the_figures_of_charts_and_nothing_else_of_the_api(guarded: Proxy, admin: str) -> None:
+    async with browser(guarded, admin) as http:
+        assert (await http.get("/hone/v1/charts/steps")).status_code == 200
+        assert (await http.get("/hone/v1/steps")).status_code == 401
+        assert (await http.post("/hone/v1/charts/steps", json={})).status_code == 401
+    async with browser(guarded) as http:
+        assert (await http.get("/hone/v1/charts/steps")).status_code == 401
+
+
+@pytest.mark.slow
 async def test_who_is_no_browser_is_told_that_a_key_is_needed(guarded: Proxy) -> None:
     for one in (*walked("GET"), LIVE, *changes()):
         if not one.opened_by_all:
@@ -397,6 +407,7 @@ def test_a_stylesheet_loads_nothing(style: Path) -> None:
 
 def test_stylesheets_and_scripts_are_small() -> None:
     assert sum(path.stat().st_size for path in (*SCRIPTS, *STYLES)) < 60_000
+    assert (HERE / "static" / "charts.js").stat().st_size < 22_000
 
 
 def test_no_handler_marks_text_as_markup() -> None:

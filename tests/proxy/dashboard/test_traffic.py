@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.dashboard.pages.traffic import traffic_charts
 from recorder.store.database import Project, Store
+from recorder.views.charts.traffic import traffic_charts
 from recorder.views.lists.filters import parse_traffic_filter
 from recorder.views.status.traffic import load_traffic
 from tests.proxy.dashboard.listed import Listed

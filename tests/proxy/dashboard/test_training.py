@@ -75,6 +75,40 @@ async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, l
     assert (await proxy.http.get("/hone/charts/versions.svg?alias=nobody")).status_code == 404
 
 
+async def test_the_json_of_a_chart_has_what_its_table_has(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1)
+    await learned.gated(2)
+    page = await opened(proxy.http, "/hone/training?alias=helpdesk")
+    charts = [told for tag, told in page.elements if tag == "hone-chart"]
+    assert len(charts) == len(page.images)
+    for told in charts:
+        chart = (await proxy.http.get(str(told["data-charts"]))).json()[told["data-name"]]
+        title = next(alt for address, alt in page.images.items() if f"/{told['data-name']}.svg" in address)
+        assert title.startswith(f"{chart['title']}: chart.")
+        assert len(chart["places"]) == len(chart["axis"]["at"]) > 0
+    reward = (await proxy.http.get("/hone/v1/charts/steps?alias=helpdesk")).json()["reward"]
+    assert (reward["places"], reward["axis"]["at"]) == (["1", "2"], [1.0, 2.0])
+    assert [one["values"] for one in reward["series"]] == [[0.4, 0.4]]
+
+
+async def test_two_campaigns_are_drawn_over_each_other(proxy: Proxy, learned: Learned) -> None:
+    first = await learned.campaign()
+    await learned.validated(first, 0, "helpdesk@0", 0.25, 8)
+    second = await learned.campaign()
+    await learned.validated(second, 2, "helpdesk@0", 0.75, 8)
+    page = await opened(proxy.http, f"/hone/training?campaign={first}&campaign={second}")
+    [address] = [str(told["data-charts"]) for _, told in page.elements if told.get("data-name") == "campaigns"]
+    chart = (await proxy.http.get(address)).json()["campaigns"]
+    assert [one["values"] for one in chart["series"]] == [[0.25, None], [None, 0.75]]
+    assert all(
+        low is None or 0 <= low <= value
+        for one in chart["series"]
+        for low, value in zip(one["low"], one["values"], strict=True)
+    )
+    alone = (await proxy.http.get("/hone/v1/charts/campaigns")).json()["campaigns"]
+    assert [one["values"] for one in alone["series"]] == [[0.75]]
+
+
 async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     host = proxy.app._drawer._host
