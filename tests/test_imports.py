@@ -130,7 +130,7 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "notifications": {"settings"},
         "attribution": {"admission", "dialects", "versions"},
         "api": {"admission", "http", "notifications", "versions"},
-        "dashboard": {"admission", "api", "engine", "http", "notifications"},
+        "dashboard": {"admission", "api", "attribution", "engine", "http", "notifications"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},

@@ -21,7 +21,7 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import group, lists, overviews, review, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import group, lists, overviews, review, search, settings, traffic, trajectory, versions
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -29,6 +29,7 @@ from proxy.http.shutdown import Shutdown
 
 HANDLERS = [
     overviews.home_page,
+    search.search_page,
     traffic.traffic_page,
     traffic.traffic_chart,
     lists.trajectories_page,

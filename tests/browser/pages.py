@@ -44,6 +44,7 @@ OPENED: Final[Sequence[Where]] = (
     Where("/trajectories", "sorted", lambda _: "/trajectories?sort=tokens&limit=5"),
     Where("/trajectories", "search", lambda _: f"/trajectories?{SEARCH}=depot&alias=helpdesk"),
     Where("/trajectories", "nothing found", lambda _: "/trajectories?state=abandoned"),
+    Where("/search", "nothing found", lambda _: "/search?q=traj_nobody"),
     Where("/traffic", "by client", lambda _: "/traffic?range=30d&split=client&origin=any"),
     Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
     Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),

@@ -45,7 +45,7 @@
     else if (event.key === "Enter") document.querySelector(".here a, .chosen:not(:has(.here)) a")?.click();
     else if (event.key === "?") document.getElementById("shortcuts").showModal();
     else if (event.key === "/") {
-      const search = document.querySelector("input[type=search]");
+      const search = document.querySelector("input[type=search]") ?? document.getElementById("find");
       if (!search) return;
       event.preventDefault();
       search.focus();
