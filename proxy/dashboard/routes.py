@@ -21,7 +21,7 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import group, lists, overviews, review, search, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import call, group, lists, overviews, review, search, settings, traffic, trajectory, versions
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -36,7 +36,7 @@ HANDLERS = [
     lists.groups_page,
     lists.session_page,
     trajectory.trajectory_page,
-    trajectory.call_page,
+    call.call_page,
     trajectory.give_feedback,
     trajectory.change_tag,
     trajectory.ask_delete,
