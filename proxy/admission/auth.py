@@ -74,8 +74,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method == "DELETE":
             return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
-    if path.rstrip("/") == "/mcp":
-        return Scope.INFER
+    if path.rstrip("/") == "/mcp" or (path.startswith("/hone/v1/calls/") and method not in SAFE_METHODS):
+        return Scope.INFER  # a call is asked again: its route requires further scopes itself
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)
 
 

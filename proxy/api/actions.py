@@ -14,6 +14,7 @@ from proxy.admission.address import NamedTrajectory
 from proxy.admission.auth import Caller
 from proxy.errors import BadRequest, Forbidden
 from proxy.notifications.target import Target
+from proxy.recorded_requests.repeater import CallRepeater
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.errors import NotFound
@@ -30,12 +31,15 @@ from recorder.views.trajectories.transcripts import find_owners, find_trajectory
 
 @dataclass(frozen=True, slots=True)
 class HoneActions:
-    """What the actions need: the project, its recorder, its versions in service, and who receives notifications."""
+    """What the actions need: the project, its recorder, its versions in service, who receives notifications, and what
+    asks recorded calls again.
+    """
 
     project: Project
     recorder: Recorder
     versions: ServiceRouter
     target: Target | None = None
+    repeater: CallRepeater | None = None
 
 
 @dataclass(frozen=True, slots=True)
