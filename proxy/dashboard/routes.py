@@ -21,7 +21,19 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import call, group, lists, overviews, review, search, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import (
+    ask_again,
+    call,
+    group,
+    lists,
+    overviews,
+    review,
+    search,
+    settings,
+    traffic,
+    trajectory,
+    versions,
+)
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -37,6 +49,8 @@ HANDLERS = [
     lists.session_page,
     trajectory.trajectory_page,
     call.call_page,
+    ask_again.ask_page,
+    ask_again.ask_again,
     trajectory.give_feedback,
     trajectory.change_tag,
     trajectory.ask_delete,

@@ -39,6 +39,11 @@ OPENED: Final[Sequence[Where]] = (
         "tokens",
         lambda rich: f"/trajectories/{rich.run}/calls/{rich.call}",
     ),
+    Where(
+        "/trajectories/{trajectory:str}/calls/{call:str}/ask-again",
+        "to be asked",
+        lambda rich: f"/trajectories/{rich.run}/calls/{rich.call}/ask-again",
+    ),
     Where("/trajectories/{trajectory:str}/delete", "asked", lambda rich: f"/trajectories/{rich.run}/delete"),
     Where("/sessions/{name:path}", "of a client", lambda _: "/sessions/mail-19"),
     Where("/trajectories", "sorted", lambda _: "/trajectories?sort=tokens&limit=5"),

@@ -19,6 +19,7 @@ from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.errors import UnknownObject
 from proxy.recorded_requests.client_body import client_body, client_path
 from proxy.recorded_requests.code_samples import curl_command, is_short, python_program
+from recorder.messages.media import has_media
 from recorder.messages.plain_text import message_text
 from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS
 from recorder.views.comparison.attempts import TurnCredit
@@ -38,7 +39,7 @@ _SAMPLE_BYTES: Final = 40_000  # of its commands, as HTML
 
 @dataclass(frozen=True, slots=True)
 class CodeSample:
-    """The request as text to be copied. `name`: as the page's buttons and summaries say."""
+    """The request as text to be copied. `name`: as the page's buttons and summaries say. Media are cut to their size."""
 
     name: str
     id: str  # of its element
@@ -67,6 +68,7 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
         sampling=raw.fold(one.sampling),
         more={"usage": raw.fold(one.usage), "response_meta": raw.fold(one.response_meta)},
         sent=[(name, raw.fold(value)) for name, value in _chat_body(one).items()],
+        has_media=has_media(one.messages),
         samples=await _samples(context, one, str(request.base_url).rstrip("/")),
         said=said,
         turn=await _turn_credit(context, view, one),
@@ -124,7 +126,8 @@ def _chat_body(call: CallView) -> dict[str, Any]:
 
 async def _samples(context: PageContext, call: CallView, base_url: str) -> list[CodeSample]:
     """The call in the client's format as commands; empty if it is too long for that."""
-    body, path = client_body(call, await add_reasoning(context.project.store, call)), client_path(call)
+    messages = page_budget.without_media(await add_reasoning(context.project.store, call))
+    body, path = client_body(call, messages), client_path(call)
     if not is_short(body):
         return []
     made = [

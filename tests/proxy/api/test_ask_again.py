@@ -128,21 +128,22 @@ async def test_what_asked_again_is_deleted_with_the_call(proxy: Proxy) -> None:
     assert await proxy.calls() == []
 
 
-async def test_it_needs_infer_and_eval_and_a_call_that_one_may_read(proxy: Proxy, store: Store) -> None:
+async def test_it_needs_infer_and_eval_and_a_call_that_one_may_read(store: Store, engine: FakeEngine) -> None:
     async def bearer(name: str, *scopes: Scope) -> dict[str, str]:
         return {"authorization": f"Bearer {(await keys.create_key(Project(store, PROJECT), name, scopes))[1]}"}
 
     admin = await bearer("admin", Scope.ADMIN)
-    call = (await proxy.chat(headers=admin)).headers["x-hone-call"]
-    for scopes, status in (
-        ([Scope.EVAL, Scope.READ], 403),
-        ([Scope.INFER, Scope.READ], 403),
-        ([Scope.INFER, Scope.EVAL], 403),
-        ([Scope.INFER, Scope.EVAL, Scope.READ], 201),
-    ):
-        mine = await bearer("-".join(scopes), *scopes)
-        answered, told = await post(proxy, f"/hone/v1/calls/{call}/ask-again", **mine)
-        assert answered == status, (scopes, told)
-    own = await bearer("own", Scope.INFER, Scope.EVAL)
-    call = (await proxy.chat(headers=own)).headers["x-hone-call"]
-    assert (await post(proxy, f"/hone/v1/calls/{call}/ask-again", **own))[0] == 201
+    async with serving(store, engine, settings=WITHOUT_PAGES) as proxy:
+        call = (await proxy.chat(headers=admin)).headers["x-hone-call"]
+        for scopes, status in (
+            ([Scope.EVAL, Scope.READ], 403),
+            ([Scope.INFER, Scope.READ], 403),
+            ([Scope.INFER, Scope.EVAL], 403),
+            ([Scope.INFER, Scope.EVAL, Scope.READ], 201),
+        ):
+            mine = await bearer("-".join(scopes), *scopes)
+            answered, told = await post(proxy, f"/hone/v1/calls/{call}/ask-again", **mine)
+            assert answered == status, (scopes, told)
+        own = await bearer("own", Scope.INFER, Scope.EVAL)
+        call = (await proxy.chat(headers=own)).headers["x-hone-call"]
+        assert (await post(proxy, f"/hone/v1/calls/{call}/ask-again", **own))[0] == 201
