@@ -39,7 +39,7 @@ _SAMPLE_BYTES: Final = 40_000  # of its commands, as HTML
 
 @dataclass(frozen=True, slots=True)
 class CodeSample:
-    """The request as text to be copied. `name`: as the page's buttons and summaries say. Media are cut to their size."""
+    """The request as text to be copied, without its media. `name`: as the page's buttons and summaries say."""
 
     name: str
     id: str  # of its element
