@@ -40,15 +40,15 @@ def client_path(call: CallView) -> str:
 def client_body(call: CallView, messages: Sequence[Message] | None = None) -> Body:
     """Return the body. `messages`: the prompt if it is not the view's, for example with its reasoning."""
     prompt = call.messages if messages is None else messages
-    body = {"model": call.model}
+    body: Body = {"model": call.model}
     if call.dialect == MessagesDialect.name:
         return body | recorded_body(prompt, call.tools, call.rest)
     if call.dialect == ResponsesDialect.name:
         return body | _responses_body(call, prompt)
     if call.dialect == CompletionsDialect.name:
-        return body | {"prompt": recorded_prompt(prompt)} | call.rest
-    blobs = {"messages": list(prompt), "tools": call.tools, "response_format": call.response_format}
-    return body | {name: value for name, value in blobs.items() if value is not None} | call.rest
+        return body | {"prompt": recorded_prompt(prompt)} | dict(call.rest)
+    blobs: Body = {"messages": list(prompt), "tools": call.tools, "response_format": call.response_format}
+    return body | {name: value for name, value in blobs.items() if value is not None} | dict(call.rest)
 
 
 def recorded_prompt(messages: Sequence[Message]) -> str | list[int]:

@@ -138,7 +138,6 @@ async def _page(
     failure: str | None = None,
     status: int = HTTP_200_OK,
 ) -> Response[str]:
-    served = [str(card["id"]) for card in context.hone.versions.models()]
     return render_page(
         request,
         "ask_again.html",
@@ -147,7 +146,7 @@ async def _page(
         path=_path(call),
         tasks=await load_tasks(context.project.store, runs=[call.trajectory_id]),
         form=form,
-        offered=list(dict.fromkeys(served)),
+        offered=_served(context),
         most=MOST_ANSWERS,
         most_chars=_ANSWER_CHARS,
         repeats=repeats,
@@ -156,16 +155,22 @@ async def _page(
     )
 
 
+def _served(context: PageContext) -> list[str]:
+    """The names that can be asked now: aliases, versions in service, other providers' models."""
+    return list(dict.fromkeys(str(card["id"]) for card in context.hone.versions.models()))
+
+
 # --- the form
 
 
 async def _recorded_form(context: PageContext, call: CallView) -> AskForm:
-    """The form of a call as recorded."""
+    """The form of a call as recorded; where its version cannot be asked, with what its client asked for."""
     names = await version_names(context.project.store, {call.version_id} if call.version_id else set())
+    version = names.get(call.version_id or "", call.model)
     tools = "" if not call.tools else json.dumps(list(call.tools), ensure_ascii=False, indent=2)
     left = _FIELDS_BYTES - page_budget.html_size(tools)
     return AskForm(
-        model=names.get(call.version_id or "", call.model),
+        model=version if version in _served(context) else call.model,
         temperature=f"{call.sampling.temperature:g}",
         answers=str(_USUAL_ANSWERS),
         messages=_message_fields(call.messages, left if left > 0 else _FIELDS_BYTES),

@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 def _chat_body(call: CallView) -> dict[str, Any]:
     """The request as the model received it: in the fields of chat completions, and the client's other fields."""
-    body = {"model": call.model, "messages": list(call.messages), "tools": call.tools}
+    body: dict[str, Any] = {"model": call.model, "messages": list(call.messages), "tools": call.tools}
     body |= {"response_format": call.response_format, **call.rest}
     return {name: value for name, value in body.items() if value is not None}
 
