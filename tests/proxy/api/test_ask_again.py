@@ -17,6 +17,7 @@ from recorder.views.comparison import new_answers
 from tests.proxy.api.asking import post
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import ALIAS, PROJECT, WITHOUT_PAGES, Proxy, serving
+from tests.recorder.totals.facts import count_all
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +63,17 @@ async def test_the_answers_stand_beside_the_recorded_one_and_are_recorded(proxy:
     assert [one.call_id for one in await new_answers.list_repeats(Project(proxy.store, PROJECT), call)] == [
         told["call_id"]
     ]
+
+
+async def test_it_counts_as_cost(proxy: Proxy) -> None:
+    call = (await proxy.chat("Where?")).headers["x-hone-call"]
+    await post(proxy, f"/hone/v1/calls/{call}/ask-again")
+    await count_all(Project(proxy.store, PROJECT))
+    totals = [
+        (await proxy.http.get(f"/hone/v1/traffic?origin={origin}")).json()["whole"] for origin in ("any", "shadow")
+    ]
+    assert [one["calls"] for one in totals] == [2, 1]
+    assert totals[1]["tokens_out"] > 0
 
 
 async def test_an_agent_goes_on_as_if_nobody_had_asked_again(proxy: Proxy, engine: FakeEngine) -> None:
