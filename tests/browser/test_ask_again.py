@@ -51,6 +51,8 @@ async def test_a_call_is_found_by_its_id_copied_and_asked_again(editor: Visitor,
     await expect(page.get_by_text("other messages")).to_be_visible()
     await page.get_by_role("link", name="the new call").click()
     await expect(page.get_by_text("Where is it now?").first).to_be_visible()
+    await page.locator("dd", has=page.locator(f"a[href='/hone/trajectories/{call}']")).get_by_role("link").click()
+    await page.wait_for_url(f"**/hone/trajectories/{run}/calls/{call}")
 
 
 async def test_all_of_it_works_on_a_telephone_without_scripts(browser: Browser, own: Proxy) -> None:

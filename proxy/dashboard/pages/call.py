@@ -22,8 +22,10 @@ from proxy.recorded_requests.code_samples import curl_command, is_short, python_
 from recorder.messages.media import has_media
 from recorder.messages.plain_text import message_text
 from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS
+from recorder.states import Origin
 from recorder.views.comparison.attempts import TurnCredit
 from recorder.views.comparison.loader import load_rank
+from recorder.views.comparison.new_answers import repeated_call_id
 from recorder.views.comparison.word_changes import compare_words
 from recorder.views.lists.titles import load_tasks
 from recorder.views.trajectories.by_response_id import add_reasoning
@@ -68,6 +70,7 @@ async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, ca
         sampling=raw.fold(one.sampling),
         more={"usage": raw.fold(one.usage), "response_meta": raw.fold(one.response_meta)},
         sent=[(name, raw.fold(value)) for name, value in _chat_body(one).items()],
+        repeated=repeated_call_id(view.external_id) if view.origin is Origin.SHADOW else None,
         has_media=has_media(one.messages),
         samples=await _samples(context, one, str(request.base_url).rstrip("/")),
         said=said,

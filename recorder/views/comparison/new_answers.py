@@ -71,6 +71,12 @@ def compare_answers(recorded: str, answers: Iterable[tuple[int, Message | None, 
     ]
 
 
+def repeated_call_id(external_id: str | None) -> str | None:
+    """Return the call that a trajectory with this external id asks again; None: it asks none."""
+    of_call, _, place = (external_id or "").removeprefix(_PREFIX).rpartition(":")
+    return of_call if (external_id or "").startswith(_PREFIX) and place.isdecimal() and of_call else None
+
+
 def _names(call_id: str) -> list[str]:
     return [f"{_PREFIX}{call_id}:{place}" for place in range(PLACES)]
 

@@ -58,6 +58,7 @@ async def test_the_answers_stand_beside_the_recorded_one_and_are_recorded(proxy:
     [line] = [one for one in await proxy.calls() if one["call_id"] == told["call_id"]]
     assert line["attribution"] == {"source": "ask_again", "confidence": "stated"}
     assert line["usage"]["completion_tokens"] == told["usage"]["completion_tokens"] > 0
+    assert new_answers.repeated_call_id(new.external_id) == call
     listed = (await proxy.http.get("/hone/v1/trajectories")).json()
     assert ([one["id"] for one in listed["trajectories"]], listed["hidden"]) == ([run], 1)
     assert [one.call_id for one in await new_answers.list_repeats(Project(proxy.store, PROJECT), call)] == [
@@ -70,7 +71,7 @@ async def test_it_counts_as_cost(proxy: Proxy) -> None:
     await post(proxy, f"/hone/v1/calls/{call}/ask-again")
     await count_all(Project(proxy.store, PROJECT))
     totals = [
-        (await proxy.http.get(f"/hone/v1/traffic?origin={origin}")).json()["whole"] for origin in ("any", "shadow")
+        (await proxy.http.get(f"/hone/v1/traffic?origin={origin}")).json()["total"] for origin in ("any", "shadow")
     ]
     assert [one["calls"] for one in totals] == [2, 1]
     assert totals[1]["tokens_out"] > 0
