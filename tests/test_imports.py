@@ -134,8 +134,11 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "notifications": {"settings"},
         "attribution": {"admission", "dialects", "versions"},
         "programs": {"settings"},
-        "api": {"admission", "http", "notifications", "programs", "versions"},
-        "dashboard": {"admission", "api", "engine", "http", "notifications", "programs"},
+        "recorded_requests": {"admission", "dialects", "http"},
+        "api": {"admission", "http", "notifications", "programs", "recorded_requests", "versions"},
+        "dashboard": {
+            "admission", "api", "attribution", "engine", "http", "notifications", "programs", "recorded_requests",
+        },
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses_api": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},
@@ -144,7 +147,8 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "worker_ipc": {"admission", "http", "mcp_gateway"},
         "supervision": {
             "admission", "api", "dashboard", "dialects", "doctor", "engine", "http", "mcp_gateway",
-            "notifications", "programs", "responses_api", "serving", "settings", "shadow", "versions", "worker_ipc",
+            "notifications", "programs", "recorded_requests", "responses_api", "serving", "settings", "shadow",
+            "versions", "worker_ipc",
         },
         "commands": {"api", "doctor", "engine", "notifications", "programs", "settings", "supervision"},
     },

@@ -30,6 +30,7 @@ class AddressSource(StrEnum):
     PATH = "path"
     KEY = "key"
     HEADER = "header"
+    ASK_AGAIN = "ask_again"  # no caller's: a person asks a recorded call again (`proxy.recorded_requests.repeater`)
 
 
 @dataclass(frozen=True, slots=True)

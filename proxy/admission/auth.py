@@ -83,8 +83,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
     if path.startswith("/hone/v1/settings") and method not in SAFE_METHODS:
         return Scope.ADMIN
-    if path.rstrip("/") == "/mcp":
-        return Scope.INFER
+    if path.rstrip("/") == "/mcp" or (path.startswith("/hone/v1/calls/") and method not in SAFE_METHODS):
+        return Scope.INFER  # a call is asked again: its route requires further scopes itself
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)
 
 

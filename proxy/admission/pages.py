@@ -30,6 +30,7 @@ HTML: Final = b"text/html"  # the page declares its encoding itself
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
 _FEEDBACK: Final = ("/feedback", "/preference")  # endings of paths that record feedback
+_ASK_AGAIN: Final = "/ask-again"  # the ending of the path that asks a call again, which requires `infer` too
 ALLOWED: Final = 10  # failed sign-ins of one sender within `WITHIN_S`
 WITHIN_S: Final = 60.0
 REMEMBERED: Final = 1000  # senders
@@ -58,6 +59,8 @@ def page_scope(method: str, path: str) -> Scope | None:
         return None
     if method in ("GET", "HEAD") or path == "/hone/sign-out":
         return Scope.READ
+    if path.endswith(_ASK_AGAIN):
+        return Scope.EVAL
     return Scope.FEEDBACK if path.endswith(_FEEDBACK) else Scope.ADMIN
 
 

@@ -14,6 +14,7 @@ from proxy.admission.address import NamedTrajectory
 from proxy.admission.auth import Caller
 from proxy.errors import BadRequest, Forbidden
 from proxy.notifications.target import Target
+from proxy.recorded_requests.repeater import CallRepeater
 from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.errors import NotFound
@@ -31,8 +32,8 @@ from recorder.views.trajectories.transcripts import find_owners, find_trajectory
 
 @dataclass(frozen=True, slots=True)
 class HoneActions:
-    """What the actions need: the project, its recorder, its versions in service, who receives notifications, and the
-    settings as they are now.
+    """What the actions need: the project, its recorder, its versions in service, who receives notifications, the
+    settings as they are now, and what asks recorded calls again.
     """
 
     project: Project
@@ -40,6 +41,7 @@ class HoneActions:
     versions: ServiceRouter
     target: Target | None = None
     settings: SettingsFollower | None = None
+    repeater: CallRepeater | None = None
 
     @property
     def follower(self) -> SettingsFollower:

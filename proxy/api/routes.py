@@ -1,7 +1,7 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `charts`, `status`, `programs`,
+(`proxy.api.trajectories`, `calls`, `lists`, `groups`, `versions`, `traffic`, `charts`, `status`, `programs`,
 `notifications`).
 """
 
@@ -15,7 +15,18 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import charts, groups, lists, notifications, programs, status, traffic, trajectories, versions
+from proxy.api import (
+    calls,
+    charts,
+    groups,
+    lists,
+    notifications,
+    programs,
+    status,
+    traffic,
+    trajectories,
+    versions,
+)
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -32,6 +43,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     trajectories.delete_trajectory,
     trajectories.show_trajectory,
     trajectories.show_call,
+    calls.ask_again,
     groups.show_group,
     groups.compare_group,
     groups.show_judging,

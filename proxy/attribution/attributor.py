@@ -6,6 +6,7 @@ user message only: the first turns of a group are identical by design.
 The order, strongest first. Each call records its source and its confidence:
 
    path, key, header   the caller named the trajectory                                           stated
+   ask_again           a person asks a recorded call again, which makes a trajectory of its own   stated
    session_header      a vendor's header names the session (`proxy.attribution.hints`)           stated
    response_id         previous_response_id is an id that Hone issued                            exact
    tool_call_id        the history holds an id that Hone issued                                  exact

@@ -53,6 +53,7 @@ _TRACEPARENT: Final = re.compile(
 # token (RFC 9110), so that it can be printed.
 _PRODUCT: Final = re.compile(rb"\s{0,8}[A-Za-z0-9!#$%&'*+.^_`|~-]{1,48}(?:/[A-Za-z][A-Za-z0-9_-]{0,15}(?![^\s]))?")
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
+_SESSION_FIELDS: Final = ("litellm_session_id", "session_id")  # the second is a field of vLLM's own
 
 
 class HintKind(StrEnum):
@@ -105,6 +106,14 @@ def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, 
     return AttributionHints(found, sub_agent=_is_sub_agent(headers))
 
 
+def session_names(value: str) -> list[str]:
+    """Return the names under which a session that clients call `value` may be stored: with each carrier's name."""
+    headers = [_spelled(name) for name in (*_SESSION_HEADERS, *_CODEX_HEADERS, b"x-litellm-trace-id")]
+    fields = [f"metadata.{name}" for name in (*_METADATA, "user_id")]
+    carriers = dict.fromkeys((*headers, *fields, *_SESSION_FIELDS, "prompt_cache_key"))
+    return [f"{carrier}:{_shown(value)}" for carrier in carriers]
+
+
 def client_of(headers: Mapping[bytes, bytes]) -> str | None:
     """Return the first product in the User-Agent, without its version: `codex_cli_rs`, `OpenAI/Python`."""
     match = _PRODUCT.match(headers.get(b"user-agent", b""))
@@ -128,7 +137,7 @@ def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
             yield from _hint(HintKind.SESSION, "metadata", f"metadata.{name}", metadata.get(name))
         if dialect == "messages":
             yield from _hint(HintKind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
-    for name in ("litellm_session_id", "session_id"):  # the second is a field of vLLM's own
+    for name in _SESSION_FIELDS:
         yield from _hint(HintKind.SESSION, "metadata", name, rest.get(name))
     yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
 

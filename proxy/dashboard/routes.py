@@ -22,12 +22,15 @@ from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
 from proxy.dashboard.pages import (
+    ask_again,
+    call,
     campaign,
     group,
     lists,
     overviews,
     programs,
     review,
+    search,
     settings,
     traffic,
     trajectory,
@@ -40,13 +43,16 @@ from proxy.http.shutdown import Shutdown
 
 HANDLERS = [
     overviews.home_page,
+    search.search_page,
     traffic.traffic_page,
     traffic.traffic_chart,
     lists.trajectories_page,
     lists.groups_page,
     lists.session_page,
     trajectory.trajectory_page,
-    trajectory.call_page,
+    call.call_page,
+    ask_again.ask_page,
+    ask_again.ask_again,
     trajectory.give_feedback,
     trajectory.change_tag,
     trajectory.ask_delete,

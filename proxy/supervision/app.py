@@ -36,6 +36,7 @@ from proxy.dashboard.renderer import PageContext
 from proxy.dashboard.report_cache import ReportCache
 from proxy.dashboard.routes import page_routes
 from proxy.dialects import DIALECTS
+from proxy.dialects.chat import ChatDialect
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.engine.client import Client
@@ -48,10 +49,12 @@ from proxy.http.shutdown import Shutdown
 from proxy.metrics import Metrics, merge_metrics
 from proxy.notifications.target import Target
 from proxy.programs.service import ProgramService
+from proxy.recorded_requests.repeater import CallRepeater
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
 from proxy.responses_api.stored_responses import StoredResponses
+from proxy.serving.body_reading import dialect_rules
 from proxy.serving.calls import CallHandler
 from proxy.serving.continuity import Continuity
 from proxy.serving.judge_calls import PATH as JUDGES_PATH
@@ -59,6 +62,7 @@ from proxy.serving.judge_calls import JudgeCalls
 from proxy.serving.model_requests import ModelRequester
 from proxy.serving.passthrough import GENERATING, PASSED, ModelRoutes
 from proxy.serving.prompt_lists import PromptLists
+from proxy.serving.repeat_calls import RepeatCalls
 from proxy.serving.running_call import ServingParts
 from proxy.settings.display import display_value
 from proxy.settings.hone import HoneSettings
@@ -136,7 +140,8 @@ class HoneApp(AdmissionMiddleware):
             overrides=lambda: follower.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
-        hone = HoneActions(deps.project, deps.recorder, deps.versions, deps.notified, follower)
+        repeater = _repeater(deps, parts)
+        hone = HoneActions(deps.project, deps.recorder, deps.versions, deps.notified, follower, repeater)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()
@@ -292,6 +297,14 @@ def _calls(path: str, parts: ServingParts) -> App:
     dialect = DIALECTS[path]
     calls = CallHandler(dialect, parts, ModelRequester(dialect.engine_path, parts))
     return PromptLists(calls, path, parts.settings) if path == CompletionsDialect.path else calls
+
+
+def _repeater(deps: AppParts, parts: ServingParts) -> CallRepeater:
+    formats = (DIALECTS[ChatDialect.path], DIALECTS[CompletionsDialect.path])
+    apps: dict[str, App] = {
+        one.path: RepeatCalls(one, parts, ModelRequester(one.engine_path, parts)) for one in formats
+    }
+    return CallRepeater(deps.project, apps, dialect_rules(deps.settings))
 
 
 def _responses(deps: AppParts, parts: ServingParts, background: BackgroundResponses) -> App:

@@ -70,6 +70,7 @@ from recorder.store.wal_checkpoint import empty_log
 from recorder.totals.call_facts import load_call_facts
 from recorder.totals.time_rows import take_out_calls
 from recorder.totals.trajectory_rows import add_to_trajectories, forget_trajectory
+from recorder.views.comparison.new_answers import repeat_trajectory_ids
 from recorder.views.trajectories.transcripts import find_trajectory
 
 DELETED: Final = "deleted"  # the ledger's code
@@ -112,9 +113,9 @@ async def delete_trajectory(project: Project, trajectory_id: str, why: str = "as
     while True:
         async with project.store.read() as conn:
             row = await _row(conn, project.id, trajectory_id)
-        for shadow in await shadow_member_ids(
-            project.store, trajectory_id
-        ):  # its shadow answers hold its conversation up to one of its calls
+        # shadow answers, and calls that asked one of its calls again, hold its conversation up to one of its calls
+        shadows = await shadow_member_ids(project.store, trajectory_id)
+        for shadow in [*shadows, *await repeat_trajectory_ids(project.store, project.id, trajectory_id)]:
             with contextlib.suppress(NotFound):  # another deletion was faster
                 await delete_trajectory(project, shadow, why)
         await detach_dependents(project.store, row)

@@ -1,17 +1,15 @@
-"""The page of a trajectory (conversation, timeline, tokens, outcome), the page of one call, and the forms of both.
+"""The page of a trajectory (conversation, timeline, tokens, outcome), and its forms, of which one is a call's too.
 
 The forms give feedback, change tags and delete the trajectory. Refuses: how a trajectory is shown as a conversation
-(`recorder.views.trajectory_detail`), the changes themselves (`proxy.api.actions`, `recorder.maintenance.deletion`), and
-scopes (`proxy.admission.pages`).
+(`recorder.views.trajectory_detail`), the changes themselves (`proxy.api.actions`, `recorder.maintenance.deletion`), the
+page of a call (`call.py`), and scopes (`proxy.admission.pages`).
 """
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections import Counter
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -22,24 +20,18 @@ from litestar.status_codes import HTTP_302_FOUND
 from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, page_budget
-from proxy.dashboard.formatters import as_json
 from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.engine.replica import Replica, token_texts
-from proxy.errors import BadRequest, EngineError, EngineUnreachable, UnknownObject
+from proxy.errors import BadRequest, EngineError, EngineUnreachable
 from recorder.maintenance import deletion
-from recorder.messages.plain_text import message_text
-from recorder.queue.feedback import DEMONSTRATION, MAX_TEXT_CHARS, set_tag
+from recorder.queue.feedback import DEMONSTRATION, set_tag
 from recorder.reasons import explain_reason
-from recorder.views.comparison.attempts import TurnCredit
-from recorder.views.comparison.loader import load_rank
-from recorder.views.comparison.word_changes import compare_words
 from recorder.views.lists.short_ids import expand_id
 from recorder.views.lists.titles import load_tasks, title_of, trajectory_outcome
-from recorder.views.trajectories.shapes import CallView, TrajectoryView
+from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory, trajectory_of_call
 from recorder.views.trajectory_detail.conversation import ConversationMessage, answers_at
 from recorder.views.trajectory_detail.loader import TrajectoryDetail, load_detail
-from recorder.views.trajectory_detail.outcome import version_names
 from recorder.views.trajectory_detail.timeline import Timeline
 from recorder.views.trajectory_detail.tokens import TokenPage, load_tokens
 
@@ -49,7 +41,6 @@ Start = Annotated[int | None, QueryParameter(name="from")]
 _MAX_BARS: Final = 600
 _MIN_PAUSE: Final = 0.004  # of the axis: a narrower one is invisible
 _MAX_LINES: Final = 120  # of the timeline's table
-_RAW_CHARS: Final = 60_000  # of each part of a call
 _STEPS: Final = tuple(map(math.log, (0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01)))  # between ten colours
 
 
@@ -121,56 +112,6 @@ async def trajectory_page(
         start=start,
         why_not=_why_not(detail.view),
     )
-
-
-@get("/trajectories/{trajectory:str}/calls/{call:str}", include_in_schema=False)
-async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, call: Name) -> Response[str]:
-    """The request and the answer of one call. Raises UnknownObject."""
-    view = await load_trajectory(context.project.store, await find_trajectory(context.project, trajectory))
-    one = next((own for own in view.calls if own.id == call), None)
-    if one is None:
-        raise UnknownObject(f"the trajectory {trajectory[:200]!r} has no call {call[:200]!r}.")
-    body, names = _body(one), await version_names(context.project.store, {one.version_id} if one.version_id else set())
-    said, corrected = _answer_text(one), _newest_correction(view, one)
-    return render_page(
-        request,
-        "call.html",
-        run=view,
-        tasks=await load_tasks(context.project.store, runs=[view.id]),
-        number=next((at for at, own in enumerate(view.calls, 1) if own.id == one.id), None),
-        call=one,
-        version=names.get(one.version_id or ""),
-        sent=[(name, _raw(body[name])) for name in body],
-        answered=[(choice, _raw(choice.message)) for choice in one.choices],
-        more={"usage": _raw(one.usage), "response_meta": _raw(one.response_meta)},
-        sampling=_raw(one.sampling),
-        curl=_curl(body, str(request.base_url).rstrip("/")),
-        said=said,
-        turn=await _turn_credit(context, view, one),
-        correction=None if corrected is None else compare_words(said or "", corrected),
-    )
-
-
-async def _turn_credit(context: PageContext, view: TrajectoryView, call: CallView) -> TurnCredit | None:
-    """The value of the call's turn in its group's current score; None: it has none."""
-    number = next((at for at, (id_, _) in enumerate(view.main_path, 1) if id_ == call.id), None)
-    if number is None or view.group_id is None:
-        return None
-    rank = await load_rank(context.project.store, view.group_id, view.id)
-    return None if rank is None else rank.attempt.turn(number)
-
-
-def _answer_text(call: CallView) -> str | None:
-    """The text of the first answer that has one; None: none has, or it is longer than feedback may be."""
-    texts = (message_text(choice.message) for choice in call.choices if choice.message is not None)
-    found = next((text for text in texts if text), None)
-    return found if found is None or len(found) <= MAX_TEXT_CHARS else None
-
-
-def _newest_correction(view: TrajectoryView, call: CallView) -> str | None:
-    texts = [one for one in view.feedback if one.call_id == call.id and one.name == DEMONSTRATION]
-    newest = max(texts, key=lambda one: one.created_at, default=None)
-    return None if newest is None else str(newest.value)
 
 
 async def _elsewhere(context: PageContext, trajectory: str, group: str | None) -> str | None:
@@ -273,41 +214,6 @@ def _step(logprob: float | None) -> int | None:
     if logprob is None:
         return None
     return next((step for step, least in enumerate(_STEPS) if logprob >= least), len(_STEPS))
-
-
-# --- one call
-
-
-def _body(call: CallView) -> dict[str, Any]:
-    """The request as chat completions, with media replaced by their size."""
-    body = {"model": call.model, "messages": page_budget.without_media(list(call.messages)), "tools": call.tools}
-    body |= {"response_format": call.response_format, **call.rest}
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _raw(value: object) -> page_budget.FoldedText | None:
-    """A value as JSON, cut if it is very long."""
-    if value is None:
-        return None
-    text = as_json(_plain(page_budget.without_media(value)))
-    return page_budget.ByteBudget(_RAW_CHARS).fold(text, more=_RAW_CHARS)
-
-
-def _plain(value: Any) -> Any:
-    """A dataclass as a mapping; anything else unchanged."""
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def _curl(body: dict[str, Any], base_url: str) -> str | None:
-    """The call as a curl command; None if it is too long for one."""
-    encoded = json.dumps(body, ensure_ascii=False, default=str)
-    if len(encoded) > _RAW_CHARS // 2:
-        return None
-    return (
-        f"curl {shlex.quote(base_url + '/v1/chat/completions')} \\\n"
-        '  -H "Authorization: Bearer $HONE_API_KEY" -H "Content-Type: application/json" \\\n'
-        f"  -d {shlex.quote(encoded)}"
-    )
 
 
 _VERDICTS = {"good": True, "bad": False}

@@ -45,7 +45,7 @@
     else if (event.key === "Enter") document.querySelector(".here a, .chosen:not(:has(.here)) a")?.click();
     else if (event.key === "?") document.getElementById("shortcuts").showModal();
     else if (event.key === "/") {
-      const search = document.querySelector("input[type=search]");
+      const search = document.querySelector("input[type=search]") ?? document.getElementById("find");
       if (!search) return;
       event.preventDefault();
       search.focus();
@@ -60,6 +60,16 @@
     id.classList.add("copied");
     setTimeout(() => id.classList.remove("copied"), 1500);
   });
+
+  // Buttons that copy a text of the page; without this file the text is there to be selected.
+  for (const button of document.querySelectorAll("button[data-copies]")) {
+    button.hidden = !navigator.clipboard;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
+      button.classList.add("copied");
+      setTimeout(() => button.classList.remove("copied"), 1500);
+    });
+  }
 
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const span = (s) => { const [size, unit] = units.find(([size]) => s >= size); return `${Math.round(s / size)} ${unit}`; };

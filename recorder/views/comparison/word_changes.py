@@ -20,10 +20,13 @@ class TextPart:
     text: str
 
 
-def compare_words(old: str, new: str) -> tuple[TextPart, ...]:
-    """Return the parts of both texts in order. Long texts are not compared: one is removed, the other added."""
+def compare_words(old: str, new: str, *, most: int = _MOST) -> tuple[TextPart, ...]:
+    """Return the parts of both texts in order.
+
+    Texts of more than `most` words and spaces are not compared: one is removed, the other added.
+    """
     before, after = _WORD.findall(old), _WORD.findall(new)
-    if max(len(before), len(after)) > _MOST:
+    if max(len(before), len(after)) > most:
         return tuple(_parts(old, new))
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     found: list[TextPart] = []

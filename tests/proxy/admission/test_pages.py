@@ -47,6 +47,8 @@ def test_pages_are_what_lies_under_hone_and_is_no_api(path: str, page: bool) -> 
         ("GET", "/hone/settings", Scope.READ),
         ("POST", "/hone/trajectories/traj_1/feedback", Scope.FEEDBACK),
         ("POST", "/hone/groups/group_1/preference", Scope.FEEDBACK),
+        ("POST", "/hone/trajectories/traj_1/calls/call_1/ask-again", Scope.EVAL),
+        ("GET", "/hone/trajectories/traj_1/calls/call_1/ask-again", Scope.READ),
         ("POST", "/hone/trajectories/traj_1/delete", Scope.ADMIN),
         ("POST", "/hone/versions/a@1/promote", Scope.ADMIN),
         ("POST", "/hone/made-tomorrow", Scope.ADMIN),

@@ -18,6 +18,7 @@ from proxy.attribution.hints import (
     client_of,
     read_hints,
     read_traceparent,
+    session_names,
 )
 
 TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -206,3 +207,18 @@ def test_a_client_is_named_by_its_product(agent: bytes, client: str | None) -> N
 def test_a_clients_name_is_short_and_may_be_printed(agent: bytes) -> None:
     client = client_of({b"user-agent": agent})
     assert client is None or (0 < len(client) <= 65 and client.isascii() and client.isprintable())
+
+
+@pytest.mark.parametrize(
+    ("headers", "rest"),
+    [
+        ({b"x-session-id": b" thread-7 "}, {}),
+        ({b"user-agent": b"codex_cli_rs/1", b"session_id": b"thread-7"}, {}),
+        ({}, {"metadata": {"thread_id": "thread-7"}}),
+        ({}, {"session_id": "thread-7"}),
+        ({}, {"prompt_cache_key": "thread-7"}),
+    ],
+)
+def test_a_sessions_stored_name_is_among_those_that_its_value_may_have(headers: Any, rest: Any) -> None:
+    [hint] = read_hints(headers, "chat", rest).found
+    assert str(hint) in session_names("thread-7")

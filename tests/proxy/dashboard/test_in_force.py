@@ -142,7 +142,11 @@ async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert "other one" not in page.text
-        assert {form.action for form in page.forms} == {"/hone/sign-out", ""}  # and the list of keys closed
+        assert {form.action for form in page.forms} == {
+            "/hone/search",
+            "/hone/sign-out",
+            "",
+        }  # and the list of keys closed
         assert (await me.get(f"{PATH}?revoke={other.id}")).status_code == 403
         form = {"csrf": csrf(page), "name": "x", "scope": "admin"}
         assert (await me.post(f"{PATH}/keys", data=form)).status_code == 403
