@@ -76,10 +76,11 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "capture": {"base", "messages", "queue", "store"},
         "search": {"messages", "queue", "store"},
         "totals": {"messages", "queue", "store"},
-        "views": {"base", "messages", "queue", "registry", "search", "stats", "store", "totals"},
-        "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
+        "curation": {"store"},
+        "views": {"base", "curation", "messages", "queue", "registry", "search", "stats", "store", "totals"},
+        "maintenance": {"base", "curation", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
         "commands": {
-            "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
+            "adapters", "base", "curation", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
         },
     },
     "judge": {

@@ -38,6 +38,7 @@ class TrajectoryFilter:
     tool_error: bool | None = None  # whether one of its tool calls failed
     reason: str | None = None  # a ledger code, its own or its group's
     group: str | None = None  # an internal or external id
+    dataset: str | None = None  # the name of a dataset that it is in
     search: str | None = None  # words in its messages
     client: str | None = None  # of one of its calls: the product that its User-Agent named
     key: str | None = None  # a name or an id of a key of the family that it belongs to
@@ -213,6 +214,7 @@ TRAJECTORY_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("tool_error", "Whether one of its tool calls failed.", _whether, takes=_WHETHER),
         _word("reason", "With this ledger code, its own or its group's."),
         _word("group", "Of this group: Hone's id, or the caller's."),
+        _word("dataset", "In this dataset."),
         _word("client", "One of its calls came from this client: the product of its User-Agent."),
         _word("key", "Of this key: its name, or its id."),
         _word("tool", "One of its answers requested this tool."),
@@ -275,8 +277,11 @@ def parse_group_filter(query: Iterable[tuple[str, str]]) -> GroupFilter:
 
 
 def with_usual_trajectories(wanted: TrajectoryFilter) -> TrajectoryFilter:
-    """Return the filter of a list where nobody asks for an origin: without a group, of `USUAL_ORIGINS`."""
-    asked = wanted.origins or wanted.group is not None
+    """Return the filter of a list where nobody asks for an origin: of `USUAL_ORIGINS`.
+
+    Whoever names a group or a dataset asks for all in it.
+    """
+    asked = wanted.origins or wanted.group is not None or wanted.dataset is not None
     return wanted if asked else replace(wanted, origins=USUAL_ORIGINS)
 
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from recorder.curation.datasets import trajectories_in
 from recorder.ids import first_id_at
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
@@ -201,6 +202,9 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
                 sql.without_index(t.group_id).in_(of_group), FullScan(RUNS, [mine, t.group_id.in_(of_group)])
             )
         )
+    if wanted.dataset is not None:
+        of_dataset = trajectories_in(project_id, wanted.dataset)
+        found.append(_FilterCondition(sql.without_index(t.id).in_(of_dataset), rare=of_dataset))
     if wanted.session is not None:
         by_session = IndexedScan(RUNS, [ours, t.session == wanted.session], *ids)
         found.append(_FilterCondition(sql.without_index(t.session) == wanted.session, by_session))
