@@ -1,7 +1,8 @@
 """Choose pairs of trajectories for human review, from each source in turn.
 
-The sources are groups about which judges disagree, trajectories that people put there, alarms, drift between two judges, a random share of the judged
-groups, the scenarios where the live version gained most, and two versions at the same task.
+The sources are groups about which judges disagree, trajectories that people put there, alarms, drift between two
+judges, a random share of the judged groups, the scenarios where the live version gained most, and two versions at the
+same task.
 
 Owns: the groups of each source, and which two trajectories of a group are shown. Refuses: the order of the sources and
 who has answered (`recorder.views.review.queue`), when judges have drifted

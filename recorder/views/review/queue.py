@@ -63,8 +63,8 @@ class QueueRequest:
 async def load_queue(project: Project, request: QueueRequest, *, limit: int = MOST) -> ReviewQueue:
     """Return the pairs that wait for a person, at most `limit`, the most important first.
 
-    The order is: groups about which judges disagree, trajectories that people put there, the largest gains, drift of judges, alarms, a random share.
-    Raises NotFound, Conflict.
+    The order is: groups about which judges disagree, trajectories that people put there, the largest gains, drift of
+    judges, alarms, a random share. Raises NotFound, Conflict.
     """
     draw = await project_draw(project)
     waiting = [one for one in await list_disputed_groups(project) if request.alias in (None, one.alias)]
