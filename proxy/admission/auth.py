@@ -43,6 +43,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/steps", Scope.READ),
     ("/hone/v1/training", Scope.READ),
     ("/hone/v1/status", Scope.READ),
+    ("/hone/v1/selection", Scope.FEEDBACK),  # and what its action needs (`proxy.api.curation.selection`)
     ("/hone/v1/judge/chat/completions", Scope.EVAL),
     ("/hone/v1/judge", Scope.READ),
     ("/hone/v1/review", Scope.READ),
@@ -61,6 +62,8 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/readyz", None),
 )
 
+# Everybody who reads may read these; a change needs admin, as a change of tags does.
+_COLLECTED = ("/hone/v1/datasets", "/hone/v1/filters")
 
 # Routes that any valid key may use, or that check the scopes of each request themselves.
 _BY_KEY = frozenset({"/hone/mcp", "/schema", "/schema/openapi.json"})
@@ -74,6 +77,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method == "DELETE":
             return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
+    if path.startswith(_COLLECTED):
+        return Scope.READ if method in SAFE_METHODS else Scope.ADMIN
     if path.rstrip("/") == "/mcp":
         return Scope.INFER
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)

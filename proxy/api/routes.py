@@ -1,7 +1,7 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `traffic`, `status`, `notifications`).
+(`proxy.api.trajectories`, `lists`, `groups`, `curation`, `versions`, `traffic`, `status`, `notifications`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from proxy.api import groups, lists, notifications, status, traffic, trajectories, versions
+from proxy.api.curation import datasets, saved_filters, selection
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -31,6 +32,15 @@ HANDLERS: list[HTTPRouteHandler] = [
     trajectories.delete_trajectory,
     trajectories.show_trajectory,
     trajectories.show_call,
+    selection.change_selection,
+    datasets.show_datasets,
+    datasets.create_dataset,
+    datasets.show_dataset,
+    datasets.change_dataset,
+    datasets.delete_dataset,
+    saved_filters.show_filters,
+    saved_filters.save_filter,
+    saved_filters.remove_filter,
     groups.show_group,
     groups.compare_group,
     groups.show_judging,

@@ -21,7 +21,7 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.pages import group, lists, overviews, review, settings, traffic, trajectory, versions
+from proxy.dashboard.pages import group, lists, overviews, review, selection, settings, traffic, trajectory, versions
 from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
@@ -34,6 +34,9 @@ HANDLERS = [
     lists.trajectories_page,
     lists.groups_page,
     lists.session_page,
+    selection.change_selection,
+    selection.save_filter,
+    selection.remove_filter,
     trajectory.trajectory_page,
     trajectory.call_page,
     trajectory.give_feedback,

@@ -130,7 +130,9 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
 
 @click.command("from-traffic")
 @click.option("--alias", metavar="NAME", help="The alias whose traffic is read.")
-@click.option("--dataset", metavar="NAME", help="The dataset whose trajectories are read, of all aliases or of --alias.")
+@click.option(
+    "--dataset", metavar="NAME", help="The dataset whose trajectories are read, of all aliases or of --alias."
+)
 @click.option(
     "--where", "conditions", multiple=True, metavar="CONDITION",
     help="Only trajectories with: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",

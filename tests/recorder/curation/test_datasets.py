@@ -95,9 +95,7 @@ async def test_a_large_dataset_is_checked_candidate_by_candidate(
 
 
 @pytest.mark.parametrize("why", ["asked", RETENTION])
-async def test_a_deleted_trajectory_leaves_its_datasets_and_is_counted(
-    project: Project, rows: Rows, why: str
-) -> None:
+async def test_a_deleted_trajectory_leaves_its_datasets_and_is_counted(project: Project, rows: Rows, why: str) -> None:
     gone, stays = [await rows.trajectory(answered=False, state="completed") for _ in range(2)]
     for name in ("one", "two", "three"):
         await create_dataset(project, name, "me")

@@ -57,9 +57,7 @@ def upgrade() -> None:
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("made_by", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_review_requests_project_id")),
-        sa.ForeignKeyConstraint(
-            ["trajectory_id"], ["trajectories.id"], name=op.f("fk_review_requests_trajectory_id")
-        ),
+        sa.ForeignKeyConstraint(["trajectory_id"], ["trajectories.id"], name=op.f("fk_review_requests_trajectory_id")),
         sa.PrimaryKeyConstraint("trajectory_id", name=op.f("pk_review_requests")),
     )
     op.create_index("ix_review_requests_project_id_at", "review_requests", ["project_id", "at"])

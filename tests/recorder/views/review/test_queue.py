@@ -282,7 +282,12 @@ async def test_what_a_person_put_there_waits_until_each_person_has_answered(rows
     project = Project(store, PROJECT)
     wanted, other = await rows.members(await rows.ready_group())
     lone = await rows.trajectory(await rows.group(), state="completed")
-    assert [await request_review(project, id_, ME) for id_ in (wanted, other, wanted, lone)] == [True, True, False, True]
+    assert [await request_review(project, id_, ME) for id_ in (wanted, other, wanted, lone)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
     with pytest.raises(NotFound):
         await request_review(project, "traj_nobody", ME)
     [entry] = (await waits(store)).entries
