@@ -78,9 +78,12 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "totals": {"messages", "queue", "store"},
         "curation": {"store"},
         "views": {"base", "curation", "messages", "queue", "registry", "search", "stats", "store", "totals"},
-        "maintenance": {"base", "curation", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
+        "maintenance": {
+            "base", "curation", "messages", "processes", "queue", "registry", "search", "store", "totals", "views",
+        },
         "commands": {
-            "adapters", "base", "curation", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
+            "adapters", "base", "curation", "maintenance", "messages", "processes", "queue", "registry", "stats",
+            "store", "views",
         },
     },
     "judge": {

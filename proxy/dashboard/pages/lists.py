@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from litestar import Response, get
 from litestar.params import FromPath
 
+from proxy.api.curation.saved_filters import clean_query
 from proxy.api.lists import (
     MOST,
     GroupPage,
@@ -24,7 +25,6 @@ from proxy.api.lists import (
     load_trajectory_page,
     parse_list_query,
 )
-from proxy.api.curation.saved_filters import clean_query
 from proxy.api.route_parts import AnyRequest, query_words
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, render_page
