@@ -162,9 +162,8 @@ async def _pages(
 async def _trajectories(project: Project, trajectory_id: str | None, dataset: str | None) -> AsyncIterator[Row]:
     """Yield all trajectories of the store, one, or those of a dataset, by id.
 
-    Ids sort by time, and each page costs the same.
-
-    An ordered query for one project would make SQLite sort the project for each page.
+    Ids sort by time, and each page costs the same. An ordered query for one project would make SQLite sort the project
+    for each page.
     """
     t = trajectories.c
     query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)

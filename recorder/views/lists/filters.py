@@ -91,7 +91,8 @@ class TrafficFilter:
     origins: tuple[Origin, ...] = ()  # any of them
 
 
-# A list shows these unless an origin is asked for: a gate makes more shadow trajectories at once than a page has lines.
+# A list shows these unless an origin is asked for, without a gate's attempts at scenarios: a gate makes more
+# trajectories at once than a page has lines.
 USUAL_ORIGINS: Final = tuple(origin for origin in Origin if origin is not Origin.SHADOW)
 ANY: Final = "any"  # the value of `origin` and of `error` that means all
 ALL_TRAJECTORIES: Final = TrajectoryFilter()
@@ -162,7 +163,7 @@ def _one_of(name: str, about: str, kind: type[StrEnum], *, field: str | None = N
     return FilterParam(name, about, field or name, read, takes, many=field is not None)
 
 
-def _origin(about: str) -> FilterParam:
+def _origin(about: str, hidden: str = "shadow and a gate's scenarios") -> FilterParam:
     takes = (*(origin.value for origin in Origin), ANY)
 
     def read(value: str) -> tuple[Origin, ...]:
@@ -170,7 +171,7 @@ def _origin(about: str) -> FilterParam:
             raise ValueError(f"{value!r} is not one of {', '.join(takes)}")
         return tuple(Origin) if value == ANY else (Origin(value),)
 
-    return FilterParam("origin", f"{about} Default: all but shadow.", "origins", read, takes, many=True)
+    return FilterParam("origin", f"{about} Default: all but {hidden}.", "origins", read, takes, many=True)
 
 
 def _range(value: str) -> str:
@@ -253,7 +254,7 @@ TRAFFIC_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("until", f"Up to this time: {_TIMES}. Default: now.", _moment),
         _one_of("split", "What it is split by.", Split),
         _word("tag", "With `split=tag`: only the values of the tag with this name."),
-        _origin("Of trajectories of this origin, or of any."),
+        _origin("Of trajectories of this origin, or of any.", "shadow"),
     )
 }
 

@@ -10,13 +10,15 @@ from recorder.curation.review_requests import requested_reviews
 from recorder.queue.feedback import set_tag
 from recorder.registry import keys
 from recorder.store import ledger
-from recorder.store.database import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
 from tests.proxy.api.asking import get, post
-from tests.proxy.running import PROJECT, Proxy
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.slow
+JSON = {"content-type": "application/json"}
 
 
 async def recorded(proxy: Proxy, *names: str, group: str = "orders") -> list[str]:
@@ -89,8 +91,8 @@ async def test_a_selection_that_means_nothing_is_refused_as_a_whole(
     assert (await proxy.http.post("/hone/v1/selection", json=body)).status_code == status
 
 
-async def test_an_action_needs_the_scope_of_the_single_one(proxy: Proxy) -> None:
-    project = Project(proxy.store, PROJECT)
+async def test_an_action_needs_the_scope_of_the_single_one(store: Store) -> None:
+    project = Project(store, PROJECT)
     secrets = {
         name: (await keys.create_key(project, name, scopes))[1]
         for name, scopes in (
@@ -101,27 +103,28 @@ async def test_an_action_needs_the_scope_of_the_single_one(proxy: Proxy) -> None
             ("admin", ["admin"]),
         )
     }
-    said = {"authorization": f"Bearer {secrets['agent']}"}
-    run = (await proxy.chat(path="/t/1", headers=said)).headers["x-hone-trajectory"]
-    assert (await select(proxy, "close", [run], key=secrets["reader"]))[0] == 403
-    _, told = await select(proxy, "close", [run], key=secrets["other"])
-    assert outcomes(told) == {run: "failed"}
-    assert "another key" in told["answers"][0]["detail"]
-    for name in ("agent", "person"):
-        for action in ("tag", "delete", "add_to_dataset"):
-            status, told = await select(proxy, action, [run], tag="a", dataset="a", key=secrets[name])
-            assert (status, "'admin'" in told["detail"]) == (403, True)
-    assert outcomes((await select(proxy, "close", [run], key=secrets["agent"]))[1]) == {run: "done"}
-    for path, body in (
-        ("datasets", {"name": "a"}),
-        ("filters", {"list": "groups", "name": "a", "query": "state=open"}),
-    ):
-        for name, status in (("person", 403), ("admin", 200)):
-            headers = {"authorization": f"Bearer {secrets[name]}"}
-            answer = await proxy.http.post(f"/hone/v1/{path}", json=body, headers=headers)
-            assert (answer.status_code == 403) == (status == 403), answer.text
-            assert (await proxy.http.get(f"/hone/v1/{path}", headers=headers)).status_code == 200
-    assert outcomes((await select(proxy, "delete", [run], key=secrets["admin"]))[1]) == {run: "done"}
+    async with FakeEngine() as engine, serving(store, engine, settings=WITHOUT_PAGES) as proxy:
+        said = {"authorization": f"Bearer {secrets['agent']}"}
+        run = (await proxy.chat(path="/t/1", headers=said)).headers["x-hone-trajectory"]
+        assert (await select(proxy, "close", [run], key=secrets["reader"]))[0] == 403
+        _, told = await select(proxy, "close", [run], key=secrets["other"])
+        assert outcomes(told) == {run: "failed"}
+        assert "another key" in told["answers"][0]["detail"]
+        for name in ("agent", "person"):
+            for action in ("tag", "delete", "add_to_dataset"):
+                status, told = await select(proxy, action, [run], tag="a", dataset="a", key=secrets[name])
+                assert (status, "'admin'" in told["detail"]) == (403, True)
+        assert outcomes((await select(proxy, "close", [run], key=secrets["agent"]))[1]) == {run: "done"}
+        for path, body in (
+            ("datasets", {"name": "a"}),
+            ("filters", {"list": "groups", "name": "a", "query": "state=open"}),
+        ):
+            for name, status in (("person", 403), ("admin", 200)):
+                headers = {"authorization": f"Bearer {secrets[name]}"}
+                answer = await proxy.http.post(f"/hone/v1/{path}", json=body, headers=headers)
+                assert (answer.status_code == 403) == (status == 403), answer.text
+                assert (await proxy.http.get(f"/hone/v1/{path}", headers=headers)).status_code == 200
+        assert outcomes((await select(proxy, "delete", [run], key=secrets["admin"]))[1]) == {run: "done"}
 
 
 async def test_datasets_are_made_changed_shown_and_deleted(proxy: Proxy) -> None:
@@ -141,10 +144,14 @@ async def test_datasets_are_made_changed_shown_and_deleted(proxy: Proxy) -> None
     await select(proxy, "delete", [two])
     [listed] = (await get(proxy, "/hone/v1/datasets"))[1]
     assert (listed["trajectories"], listed["deleted"]) == (0, 1)
-    assert (await proxy.http.delete("/hone/v1/datasets/hard")).status_code == 200
+    assert (await proxy.http.delete("/hone/v1/datasets/hard", headers=JSON)).status_code == 200
     assert (await get(proxy, "/hone/v1/datasets"))[1] == []
     for path in ("/hone/v1/datasets/hard", "/hone/v1/datasets/hard/trajectories"):
-        status = (await proxy.http.delete(path)).status_code if path.endswith("hard") else (await post(proxy, path))[0]
+        status = (
+            (await proxy.http.delete(path, headers=JSON)).status_code
+            if path.endswith("hard")
+            else (await post(proxy, path))[0]
+        )
         assert status == 404
 
 
@@ -157,8 +164,8 @@ async def test_saved_filters_are_checked_listed_and_removed(proxy: Proxy) -> Non
     assert (await post(proxy, "/hone/v1/filters", kept | {"list": "groups", "query": "sort=tokens"}))[0] == 400
     assert [one["name"] for one in (await get(proxy, "/hone/v1/filters?list=trajectories"))[1]] == ["<script>"]
     assert (await get(proxy, "/hone/v1/filters?list=groups"))[1] == []
-    assert (await proxy.http.delete(f"/hone/v1/filters/{saved['id']}")).status_code == 204
-    assert (await proxy.http.delete(f"/hone/v1/filters/{saved['id']}")).status_code == 404
+    assert (await proxy.http.delete(f"/hone/v1/filters/{saved['id']}", headers=JSON)).status_code == 204
+    assert (await proxy.http.delete(f"/hone/v1/filters/{saved['id']}", headers=JSON)).status_code == 404
 
 
 async def test_a_held_trajectory_is_refused_alone(proxy: Proxy) -> None:
