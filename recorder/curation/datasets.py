@@ -168,11 +168,11 @@ def _no_dataset(project_id: str, name: str) -> NotFound:
     return NotFound(f"no dataset {name[:200]!r} in project {project_id!r}: `hone datasets list` lists them")
 
 
-def _members(dataset_id: str, page: Sequence[str]) -> Select[tuple[str]]:
+def _members(dataset_id: str, page: Sequence[str]) -> Select[str]:
     return select(_in.trajectory_id).where(_in.dataset_id == dataset_id, _in.trajectory_id.in_(page))
 
 
-def _known(project_id: str, page: Sequence[str]) -> Select[tuple[str]]:
+def _known(project_id: str, page: Sequence[str]) -> Select[str]:
     """The query for those of some trajectories that exist, which no deletion may take meanwhile."""
     t = trajectories.c
     mine = select(t.id).where(sql.without_index(t.project_id) == project_id, t.id.in_(page)).order_by(t.id)

@@ -5,7 +5,7 @@ Refuses: what a dataset is (`recorder.curation.datasets`); its trajectories are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -93,7 +93,7 @@ async def _change(
     return ChangedDataset(await datasets.get_dataset(hone.project, name), answers)
 
 
-def _outcome(id_: str, changes: Mapping[str, datasets.Change]) -> Callable[[], object]:
+def _outcome(id_: str, changes: Mapping[str, datasets.Change]) -> Callable[[], Awaitable[Outcome]]:
     async def outcome() -> Outcome:
         return as_outcome(id_, changes[id_])
 
