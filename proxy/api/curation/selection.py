@@ -92,8 +92,8 @@ async def apply_selection(hone: HoneActions, caller: Caller, wanted: Selection) 
     in_order = [answers.by_name[named] for named in dict.fromkeys(wanted.trajectory_ids)]
     number = Counter(one.outcome for one in in_order)
     log.info("%s of %d trajectories by %s: %s", wanted.action, len(in_order), caller_id(caller), dict(number))
-    counts = [number[outcome] for outcome in (Outcome.DONE, Outcome.UNCHANGED, Outcome.FAILED)]
-    return SelectionResult(wanted.action, *counts, in_order)
+    done, unchanged, failed = number[Outcome.DONE], number[Outcome.UNCHANGED], number[Outcome.FAILED]
+    return SelectionResult(wanted.action, done, unchanged, failed, in_order)
 
 
 async def resolve(hone: HoneActions, caller: Caller, names: Sequence[str]) -> tuple[dict[str, str], _Answers]:

@@ -40,16 +40,17 @@ async def change_selection(context: ForPages, request: AnyRequest) -> Response[s
     back = forms.local_path(forms.field_text(form, "back"))
     if wanted.action is SelectionAction.DELETE and forms.field_text(form, "sure") != "yes":
         caller.require(Scope.ADMIN, "deleting trajectories")
-        shown = {"ids": wanted.trajectory_ids, "tasks": await _tasks(context, wanted.trajectory_ids)}
-        return render_page(request, "selection_delete.html", back=back, **shown)
+        tasks = await _tasks(context, wanted.trajectory_ids)
+        return render_page(request, "selection_delete.html", back=back, ids=wanted.trajectory_ids, tasks=tasks)
     if wanted.action is SelectionAction.DATASET and wanted.dataset:
         caller.require(Scope.ADMIN, "changing a dataset")
         await _ensure_dataset(context, wanted.dataset, caller_id(caller))
     tasks = await _tasks(context, wanted.trajectory_ids)  # before they are deleted
     result = await apply_selection(context.hone, caller, wanted)
     others = [one for one in result.answers if one.outcome is not Outcome.DONE]
-    shown = {"dataset": wanted.dataset, "others": others, "tasks": tasks}
-    return render_page(request, "selection.html", result=result, back=back, **shown)
+    return render_page(
+        request, "selection.html", result=result, back=back, dataset=wanted.dataset, others=others, tasks=tasks
+    )
 
 
 def read_selection(form: FormMultiDict) -> Selection:

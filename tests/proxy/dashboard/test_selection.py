@@ -131,7 +131,7 @@ async def test_groups_have_saved_filters_of_their_own(proxy: Proxy) -> None:
     [one] = await list_saved_filters(Project(proxy.store, PROJECT))
     assert one.list is FilteredList.GROUPS
     for wrong in ({"query": "stat=open"}, {"query": ""}, {"list": "calls"}, {"name": ""}):
-        fields = {"list": "groups", "query": "state=open", "name": "a", **wrong}
+        fields: dict[str, Any] = {"list": "groups", "query": "state=open", "name": "a", **wrong}
         assert (await send(proxy.http, "/hone/filters", **fields)).status_code == 400, wrong
 
 
