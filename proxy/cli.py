@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
     "notify": ("proxy.commands.notify:notify", "List notifications, and send a test."),
     "trajectories": ("recorder.commands.lists:trajectories", "List recorded trajectories."),
+    "datasets": ("recorder.commands.datasets:datasets", "Keep named lists of trajectories."),
     "groups": ("recorder.commands.lists:groups", "List groups of trajectories."),
     "show": ("recorder.commands.trajectories:show", "Show one trajectory, call or group."),
     "compare": ("recorder.commands.compare:compare", "Show the attempts of a group side by side."),

@@ -78,13 +78,18 @@ FOLDER_IMPORTS: dict[str, dict[str, set[str]]] = {
         "search": {"messages", "queue", "store"},
         "setting_changes": {"base", "store"},
         "totals": {"messages", "queue", "store"},
+        "curation": {"store"},
         "views": {
-            "base", "messages", "queue", "registry", "search", "setting_changes", "stats", "store", "totals",
+            "base", "curation", "messages", "queue", "registry", "search", "setting_changes", "stats", "store",
+            "totals",
         },
         "report": {"base", "processes", "queue", "registry", "stats", "store", "views"},
-        "maintenance": {"base", "messages", "processes", "queue", "registry", "search", "store", "totals", "views"},
+        "maintenance": {
+            "base", "curation", "messages", "processes", "queue", "registry", "search", "store", "totals", "views",
+        },
         "commands": {
-            "adapters", "base", "maintenance", "messages", "processes", "queue", "registry", "stats", "store", "views",
+            "adapters", "base", "curation", "maintenance", "messages", "processes", "queue", "registry", "stats",
+            "store", "views",
         },
     },
     "judge": {

@@ -46,6 +46,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/traffic", Scope.READ),
     ("/hone/v1/charts/", Scope.READ),
     ("/hone/v1/status", Scope.READ),
+    ("/hone/v1/selection", Scope.FEEDBACK),  # and what its action needs (`proxy.api.curation.selection`)
     ("/hone/v1/judge/chat/completions", Scope.EVAL),
     ("/hone/v1/judge", Scope.READ),
     ("/hone/v1/review", Scope.READ),
@@ -65,6 +66,8 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/readyz", None),
 )
 
+# Everybody who reads may read these; a change needs admin, as a change of tags does.
+_COLLECTED = ("/hone/v1/datasets", "/hone/v1/filters")
 
 # The pages' script reads these: the sign-in that opens a page opens them too. They only read, and CORS allows no page
 # of another origin to send a cookie along.
@@ -81,6 +84,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method == "DELETE":
             return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
+    if path.startswith(_COLLECTED):
+        return Scope.READ if method in SAFE_METHODS else Scope.ADMIN
     if path.startswith("/hone/v1/settings") and method not in SAFE_METHODS:
         return Scope.ADMIN
     if path.rstrip("/") == "/mcp" or (path.startswith("/hone/v1/calls/") and method not in SAFE_METHODS):

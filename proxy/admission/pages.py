@@ -29,7 +29,8 @@ MAX_ONWARD: Final = 2000  # of a page's address with its filters
 HTML: Final = b"text/html"  # the page declares its encoding itself
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
-_FEEDBACK: Final = ("/feedback", "/preference")  # endings of paths that record feedback
+# Endings of paths that record feedback, or whose handler checks what else an action needs.
+_FEEDBACK: Final = ("/feedback", "/preference", "/selection")
 _ASK_AGAIN: Final = "/ask-again"  # the ending of the path that asks a call again, which requires `infer` too
 ALLOWED: Final = 10  # failed sign-ins of one sender within `WITHIN_S`
 WITHIN_S: Final = 60.0

@@ -1,8 +1,8 @@
 """The list of all `/hone/v1` routes, and the methods of each path.
 
 Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
-(`proxy.api.trajectories`, `calls`, `lists`, `groups`, `versions`, `traffic`, `charts`, `status`, `programs`,
-`notifications`).
+(`proxy.api.trajectories`, `calls`, `lists`, `groups`, `curation`, `versions`, `traffic`, `charts`, `status`,
+`programs`, `notifications`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from proxy.api import (
     trajectories,
     versions,
 )
+from proxy.api.curation import datasets, saved_filters, selection
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, TooLarge
 from recorder.base.json_limits import count_values, is_deeper
@@ -44,6 +45,15 @@ HANDLERS: list[HTTPRouteHandler] = [
     trajectories.show_trajectory,
     trajectories.show_call,
     calls.ask_again,
+    selection.change_selection,
+    datasets.show_datasets,
+    datasets.create_dataset,
+    datasets.show_dataset,
+    datasets.change_dataset,
+    datasets.delete_dataset,
+    saved_filters.show_filters,
+    saved_filters.save_filter,
+    saved_filters.remove_filter,
     groups.show_group,
     groups.compare_group,
     groups.show_judging,

@@ -134,6 +134,7 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 @click.option("--format", "form", type=click.Choice(["raw", "openai", "tools"]), default="raw", show_default=True)
 @click.option("--trajectory", "trajectory_id", help="One trajectory only (its id).")
 @click.option("--since", type=TimeParam(), help="Trajectories that began since: 24h, 7d, 2026-11-20 …")
+@click.option("--dataset", metavar="NAME", help="Only trajectories of this dataset.")
 @click.option(
     "--include",
     type=click.Choice(["gate", "shadow", "replay", "import"]),
@@ -150,6 +151,7 @@ def export(
     form: str,
     trajectory_id: str | None,
     since: float | None,
+    dataset: str | None,
     include: tuple[str, ...],
     min_reward: float | None,
     output: TextIO,
@@ -163,19 +165,29 @@ def export(
         raise click.UsageError("--include and --min-reward choose fine-tuning data: add --format openai")
 
     async def write(project: Project) -> None:
+        from recorder.curation.datasets import get_dataset
         from recorder.maintenance.export import ExportCounts, openai_lines, raw_lines, tool_lines
         from recorder.views.lists.short_ids import expand_id
         from recorder.views.trajectories.transcripts import find_trajectory
 
         named = await expand_id(project, trajectory_id) if trajectory_id else None
         one = await find_trajectory(project, named) if named else None
+        if dataset is not None:
+            await get_dataset(project, dataset)  # raises NotFound
         counts = ExportCounts()
         if form == "openai":
             lines = openai_lines(
-                project, trajectory_id=one, since=since, include=include, min_reward=min_reward, counts=counts
+                project,
+                trajectory_id=one,
+                since=since,
+                dataset=dataset,
+                include=include,
+                min_reward=min_reward,
+                counts=counts,
             )
         else:
-            lines = {"raw": raw_lines, "tools": tool_lines}[form](project, trajectory_id=one, since=since)
+            form_lines = {"raw": raw_lines, "tools": tool_lines}[form]
+            lines = form_lines(project, trajectory_id=one, since=since, dataset=dataset)
         async for row in lines:
             output.write(to_json(row, compact=True) + "\n")
         if form == "openai":

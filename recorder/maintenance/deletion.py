@@ -30,6 +30,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.curation.datasets import leave_datasets
+from recorder.curation.review_requests import forget_request
 from recorder.errors import Conflict, NotFound
 from recorder.maintenance.dependents import chunk_keys, collect_blobs, collect_nodes, detach_dependents, has_dependents
 from recorder.messages.calls import CHOICE_EXTRAS, choice_extras
@@ -199,6 +201,8 @@ async def _delete(conn: AsyncConnection, own: _TrajectoryParts, why: str) -> Del
         await _forget_totals(conn, row.project_id, page, by_time=why != RETENTION)
         await _delete_calls(conn, own, page)
     await forget_trajectory(conn, row.id)
+    await leave_datasets(conn, row.id)
+    await forget_request(conn, row.id)
     for call_id, kept in own.shared.items():
         await _pass_on(conn, own, call_id, kept)
     await forget_calls(conn, row.project_id, [row.id])

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import select, tuple_
 
+from recorder.curation.datasets import trajectories_in
 from recorder.messages.calls import Message
 from recorder.messages.content_hashes import ECHO_EXTRAS
 from recorder.queue.judging import scores
@@ -48,15 +49,17 @@ class ExportCounts:
 
 
 async def raw_lines(
-    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None, dataset: str | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield one line per call, by trajectory in the order of their start, from `since` (unix seconds) on.
+
+    `dataset`: only trajectories of the dataset of that name.
 
     `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start;
     `parts` are the parts of the trajectory's `reward`, by name, each with its reason.
     """
     names: dict[str, str] = {}
-    async for page in _pages(project, trajectory_id, since, with_tokens=True):
+    async for page in _pages(project, trajectory_id, since, dataset, with_tokens=True):
         own = [(t, call) for t in page for call in t.calls if call.trajectory_id == t.id]
         await _add_names(project.store, names, {call.version_id for _, call in own if call.version_id is not None})
         parts = await _parts(project.store, page)
@@ -69,6 +72,7 @@ async def openai_lines(
     *,
     trajectory_id: str | None = None,
     since: float | None = None,
+    dataset: str | None = None,
     include: Collection[str] = (),
     min_reward: float | None = None,
     counts: ExportCounts | None = None,
@@ -79,7 +83,7 @@ async def openai_lines(
     whose current reward is at least this. `counts` is filled in.
     """
     counts = counts if counts is not None else ExportCounts()
-    async for page in _pages(project, trajectory_id, since, with_tokens=False):
+    async for page in _pages(project, trajectory_id, since, dataset, with_tokens=False):
         rewards = await _rewards(project.store, page) if min_reward is not None else {}
         for trajectory in page:
             reason = _why_not(trajectory, include)
@@ -119,7 +123,7 @@ def _too_low(reward: float | None, least: float) -> str | None:
 
 
 async def tool_lines(
-    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None, dataset: str | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield one line per tool call of the gateway, in the order of their start, also without a known trajectory."""
     t = tool_calls.c
@@ -128,6 +132,8 @@ async def tool_lines(
         query = query.where(t.trajectory_id == trajectory_id)
     if since is not None:
         query = query.where(t.started_at >= since)
+    if dataset is not None:
+        query = query.where(t.trajectory_id.in_(trajectories_in(project.id, dataset)))
     page = query
     while True:
         async with project.store.read() as conn:
@@ -140,10 +146,10 @@ async def tool_lines(
 
 
 async def _pages(
-    project: Project, trajectory_id: str | None, since: float | None, *, with_tokens: bool
+    project: Project, trajectory_id: str | None, since: float | None, dataset: str | None, *, with_tokens: bool
 ) -> AsyncIterator[list[TrajectoryView]]:
     wanted: list[str] = []
-    async for row in _trajectories(project.store, trajectory_id):
+    async for row in _trajectories(project, trajectory_id, dataset):
         if row.project_id == project.id and (since is None or row.started_at >= since):
             wanted.append(row.id)
         if len(wanted) == PAGE:
@@ -153,16 +159,19 @@ async def _pages(
         yield await load_trajectories(project.store, wanted, with_tokens=with_tokens)
 
 
-async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:
-    """Yield all trajectories of the store, or one, by id: ids sort by time, and each page costs the same.
+async def _trajectories(project: Project, trajectory_id: str | None, dataset: str | None) -> AsyncIterator[Row]:
+    """Yield all trajectories of the store, one, or those of a dataset, by id.
 
-    An ordered query for one project would make SQLite sort the project for each page.
+    Ids sort by time, and each page costs the same. An ordered query for one project would make SQLite sort the project
+    for each page.
     """
     t = trajectories.c
     query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)
+    if dataset is not None:
+        query = query.where(t.id.in_(trajectories_in(project.id, dataset)))
     page = query.where(t.id == trajectory_id) if trajectory_id is not None else query
     while True:
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             rows = (await conn.execute(page)).all()
         for row in rows:
             yield row

@@ -637,6 +637,54 @@ trajectory_facets = Table(
     sqlite_with_rowid=False,
 )
 
+# Named lists of trajectories, and filters that people keep (`recorder.curation`).
+datasets = Table(
+    "datasets",
+    metadata,
+    _id(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("made_by", Text, nullable=False),  # a key's id, or the actor while no key is required
+    Column("deleted", Integer, nullable=False, default=0, server_default="0"),  # of its trajectories, since
+    UniqueConstraint("project_id", "name"),
+)
+
+dataset_trajectories = Table(
+    "dataset_trajectories",
+    metadata,
+    Column("dataset_id", Text, ForeignKey("datasets.id"), nullable=False),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
+    Column("added_at", Double, nullable=False),
+    PrimaryKeyConstraint("dataset_id", "trajectory_id"),
+    Index(None, "trajectory_id"),
+    sqlite_with_rowid=False,
+)
+
+saved_filters = Table(
+    "saved_filters",
+    metadata,
+    _id(),
+    _project(),
+    Column("list", Text, nullable=False),  # trajectories or groups
+    Column("name", Text, nullable=False),
+    Column("query", Text, nullable=False),  # as in the list's address
+    Column("created_at", Double, nullable=False),
+    Column("made_by", Text, nullable=False),
+    UniqueConstraint("project_id", "list", "name"),
+)
+
+# Trajectories that people put into the review queue.
+review_requests = Table(
+    "review_requests",
+    metadata,
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), primary_key=True),
+    _project(),
+    Column("at", Double, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Index(None, "project_id", "at"),
+)
+
 # Statements that SQLAlchemy cannot express, run after the tables exist: the index over `said`.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
     "sqlite": (

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
+from recorder.curation.datasets import add_to_dataset, create_dataset
+from recorder.curation.saved_filters import FilteredList, save_filter
 from recorder.queue import attempts, campaigns, claims, feedback, leases
 from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import GroupBinding, NewScenario
@@ -100,9 +102,21 @@ class _Maker:
         (run, call), open_run = await self._run_with_everything(), await self._open()
         await count_all(Project(self.store, PROJECT))  # what `hone serve` does beside the calls
         await self._notified()
+        await self._collected([run, best])
         [score] = await scores.list_scores(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
         return Rich(self.data, *known)
+
+    async def _collected(self, ids: Sequence[str]) -> None:
+        """A dataset, and a saved filter of each list."""
+        project = Project(self.store, PROJECT)
+        await create_dataset(project, "hard-cases", "anna")
+        await add_to_dataset(project, "hard-cases", ids)
+        for list_, name, query in (
+            (FilteredList.TRAJECTORIES, "errors of today", "state=errored&since=24h"),
+            (FilteredList.GROUPS, "could not be judged", "state=unscored"),
+        ):
+            await save_filter(project, list_, name, query, "anna")
 
     async def _notified(self) -> None:
         """A notification that was sent, one that it counts, and one that the receiver refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from recorder.curation.datasets import dataset_ids
 from recorder.queue import feedback
 from recorder.registry.aliases import get_alias
 from recorder.registry.keys import SOMEBODY
@@ -145,6 +146,27 @@ async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor
     assert await live(own) == before
     whys = [move.why for move in await list_moves(Project(own.store, PROJECT), alias=ALIAS, limit=2)]
     assert whys == ["it was not", "it is better"]
+
+
+async def test_several_lines_are_selected_and_collected_and_a_filter_is_saved(editor: Visitor, own: Proxy) -> None:
+    page = editor.page
+    await editor.goto("/hone/trajectories?state=completed")
+    boxes = page.get_by_role("checkbox", name="Select “")
+    ids = [str(await boxes.nth(at).get_attribute("value")) for at in (0, 2)]
+    for at in (0, 2):
+        await boxes.nth(at).check()
+    await page.get_by_label("Dataset", exact=True).fill("of-a-person")
+    await page.get_by_role("button", name="Add to dataset").click()
+    await expect(page.get_by_role("heading", name="2 trajectories added to the dataset")).to_be_visible()
+    assert set(await dataset_ids(Project(own.store, PROJECT), "of-a-person")) == set(ids)
+    await page.get_by_role("link", name="Back to the list").click()
+    await page.get_by_label("Name of the saved filter").fill("what is done")
+    await page.get_by_role("button", name="Save these filters").click()
+    await page.get_by_role("link", name="Trajectories", exact=True).first.click()
+    await page.get_by_role("link", name="what is done").click()
+    await page.wait_for_url("**state=completed**")
+    await page.get_by_role("button", name="Remove this saved filter").click()
+    await expect(page.get_by_role("link", name="what is done")).to_have_count(0)
 
 
 async def test_a_run_is_deleted_after_it_was_asked_for_twice(editor: Visitor, own: Proxy, rich: Rich) -> None:

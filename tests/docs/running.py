@@ -9,7 +9,8 @@ from typing import Final
 
 # Commands that are run in an empty folder with a store that holds a few runs.
 HARMLESS: Final = frozenset({
-    "close", "config", "db check", "db upgrade", "export", "groups", "keys create", "keys list", "keys revoke",
+    "close", "config", "datasets add", "datasets create", "datasets delete", "datasets list", "datasets remove",
+    "datasets show", "db check", "db upgrade", "export", "groups", "keys create", "keys list", "keys revoke",
     "keys rotate", "ledger", "notify list", "show", "status", "trajectories", "versions",
 })  # fmt: skip
 # What stands for something of the user's in a command, and what is there instead.

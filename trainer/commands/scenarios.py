@@ -129,7 +129,10 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
 
 
 @click.command("from-traffic")
-@click.option("--alias", required=True, metavar="NAME", help="The alias whose traffic is read.")
+@click.option("--alias", metavar="NAME", help="The alias whose traffic is read.")
+@click.option(
+    "--dataset", metavar="NAME", help="The dataset whose trajectories are read, of all aliases or of --alias."
+)
 @click.option(
     "--where", "conditions", multiple=True, metavar="CONDITION",
     help="Only trajectories with: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
@@ -149,7 +152,8 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
 @click.pass_obj
 def from_traffic(
     context: Context,
-    alias: str,
+    alias: str | None,
+    dataset: str | None,
     conditions: tuple[str, ...],
     replay: bool,
     trajectories: int,
@@ -166,10 +170,12 @@ def from_traffic(
     from trainer.tasks import scenarios as files
     from trainer.tasks import traffic
 
+    if alias is None and dataset is None:
+        raise click.UsageError("name whose first messages become scenarios: --alias NAME, --dataset NAME, or both.")
     settings = context.settings()
     redaction = Redactor(settings.recorder.redact)
     opening = traffic.opening_key if replay else traffic.opening_text
-    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, trajectories))
+    tasks = asyncio.run(_tasks(settings, alias, dataset, conditions, redaction, opening, trajectories))
     found = traffic.replay_scenarios(tasks.found, redaction) if replay else traffic.task_scenarios(tasks.found)
     if not context.json:
         _show_tasks(tasks)
@@ -181,14 +187,21 @@ def from_traffic(
         write_json(_tasks_as_json(tasks, written))
     elif written is not None:
         who = "--replay" if replay else "--agent …"
-        echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
+        echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias or 'NAME'} {who}")
     elif out is None:
         echo("Nothing was written: name a file with --out.")
 
 
 async def _tasks(
-    settings: HoneSettings, alias: str, conditions: Sequence[str], redaction: Redactor, opening: Opening, runs: int
+    settings: HoneSettings,
+    alias: str | None,
+    dataset: str | None,
+    conditions: Sequence[str],
+    redaction: Redactor,
+    opening: Opening,
+    runs: int,
 ) -> TrafficTasks:
+    from recorder.curation.datasets import get_dataset
     from recorder.registry.aliases import get_alias
     from recorder.store.bootstrap import open_store
     from recorder.store.database import Project
@@ -198,9 +211,13 @@ async def _tasks(
     asked = [parse_condition(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
-        await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the known names
+        project = Project(store, settings.project)
+        if alias is not None:
+            await get_alias(project, alias)  # raises NotFound, with the known names
+        if dataset is not None:
+            await get_dataset(project, dataset)
         return await traffic.traffic_tasks(
-            Project(store, settings.project), alias, asked, redaction, runs=runs, opening=opening
+            project, alias, asked, redaction, runs=runs, opening=opening, dataset=dataset
         )
     finally:
         await store.close()

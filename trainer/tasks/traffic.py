@@ -72,23 +72,25 @@ class TrafficTasks:
 
 async def traffic_tasks(
     project: Project,
-    alias: str,
+    alias: str | None,
     wanted: Sequence[Condition],
     redaction: Redactor,
     *,
     runs: int,
     opening: Opening | None = None,
+    dataset: str | None = None,
 ) -> TrafficTasks:
-    """The tasks of the newest `runs` completed trajectories of an alias's traffic that match.
+    """The tasks of the newest `runs` completed trajectories of an alias's traffic, or of a dataset, that match.
 
-    `opening` gives the first turns of a trajectory [`opening_text`].
+    `opening` gives the first turns of a trajectory [`opening_text`]. Of an alias, only what clients asked for counts;
+    of a dataset, attempts and replays count too. Held-out trajectories never do.
 
     Raises `NoTasks` if there is none.
     """
     joined = TaskCollector()
     passed_over: Counter[SkipReason] = Counter()
     looked_at = 0
-    async for view in _runs(project, alias, wanted, runs):
+    async for view in _runs(project, alias, dataset, wanted, runs):
         looked_at += 1
         text = (opening or opening_text)(view)
         if isinstance(text, SkipReason):
@@ -102,16 +104,22 @@ async def traffic_tasks(
         seen = (
             f"none of {looked_at} trajectories gives a task: {why}" if looked_at else "no completed trajectory matches"
         )
-        raise NoTasks(f"the alias {alias!r} gives no scenario: {seen}. `hone trajectories` lists its trajectories.")
+        source = f"the alias {alias!r}" if dataset is None else f"the dataset {dataset!r}"
+        raise NoTasks(f"{source} gives no scenario: {seen}. `hone trajectories` lists its trajectories.")
     return TrafficTasks(joined.tasks, looked_at, passed_over)
 
 
-async def _runs(project: Project, alias: str, wanted: Sequence[Condition], most: int) -> AsyncIterator[TrajectoryView]:
-    completed = TrajectoryFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias)
+async def _runs(
+    project: Project, alias: str | None, dataset: str | None, wanted: Sequence[Condition], most: int
+) -> AsyncIterator[TrajectoryView]:
+    completed = TrajectoryFilter(
+        states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias, dataset=dataset
+    )
+    origins = (Origin.LIVE, Origin.IMPORT) if dataset is None else tuple(Origin)
     before: str | None = None
     while most > 0:
         page = await list_trajectories(project, completed, before=before, limit=min(PAGE, most))
-        by_id = {line.id: line for line in page.lines if line.origin in (Origin.LIVE, Origin.IMPORT)}
+        by_id = {line.id: line for line in page.lines if line.origin in origins}
         for view in await load_trajectories(project.store, list(by_id)):
             if view.selection is None and all(one.holds(condition_facts(by_id[view.id], view)) for one in wanted):
                 yield view

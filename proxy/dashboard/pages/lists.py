@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from litestar import Response, get
 from litestar.params import FromPath
 
+from proxy.api.curation.saved_filters import clean_query
 from proxy.api.lists import (
     MOST,
     GroupPage,
@@ -28,6 +29,7 @@ from proxy.api.route_parts import AnyRequest, query_words
 from proxy.dashboard import forms
 from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import UnknownObject
+from recorder.curation.saved_filters import FilteredList, SavedFilter, list_saved_filters
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
 from recorder.views.lists.filters import (
     ANY,
@@ -40,6 +42,8 @@ from recorder.views.lists.paging import MOST_HIDDEN
 from recorder.views.lists.sort_order import Sort
 from recorder.views.lists.trajectories import list_trajectories
 
+TRAJECTORIES: Final = "/hone/trajectories"
+GROUPS: Final = "/hone/groups"
 SEARCH: Final = "search"  # the parameter of the search field
 # Labels of parameters with names that do not explain them.
 _LABELS: Final = {"source": "attributed by", "reason": "excluded by reason", "tool_error": "tool errors"}
@@ -69,8 +73,22 @@ class FilterForm:
     path: str
     query: ListQuery
     fields: Sequence[FilterField]
+    list: FilteredList
+    saved: Sequence[SavedFilter] = ()
+    datasets: Sequence[str] = ()  # names that exist
     search_name: str = SEARCH  # of the search field
     most_hidden: int = MOST_HIDDEN  # as many are counted of what the list hides
+
+    @property
+    def query_text(self) -> str:
+        """The filters and the order, as they are saved; "" without any."""
+        return clean_query(self.list, self.address().partition("?")[2])
+
+    @property
+    def active(self) -> SavedFilter | None:
+        """The saved filter that the list has now, if any."""
+        now = sorted(parse_qsl(self.query_text))
+        return next((one for one in self.saved if sorted(parse_qsl(one.query)) == now), None)
 
     @property
     def used(self) -> bool:
@@ -108,11 +126,17 @@ class FilterForm:
 
 
 def build_filter_form(
-    path: str, query: ListQuery, params: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
+    path: str,
+    query: ListQuery,
+    params: Mapping[str, FilterParam],
+    offered: Mapping[str, Sequence[str]],
+    saved: Sequence[SavedFilter] = (),
 ) -> FilterForm:
-    """The form of a list. `offered`: the existing values of each parameter."""
+    """The form of a list. `offered`: the existing values of each parameter; `saved`: its saved filters."""
     fields = [_field(param, query, offered.get(param.name, ())) for param in params.values() if param.name != SEARCH]
-    return FilterForm(path, query, sorted(fields, key=lambda field: not (field.several and field.options)))
+    in_order = sorted(fields, key=lambda field: not (field.several and field.options))
+    list_ = FilteredList.TRAJECTORIES if path == TRAJECTORIES else FilteredList.GROUPS
+    return FilterForm(path, query, in_order, list_, saved, offered.get("dataset", ()))
 
 
 def _field(param: FilterParam, query: ListQuery, offered: Sequence[str]) -> FilterField:
@@ -133,10 +157,6 @@ def tidy_address(path: str, query: Sequence[tuple[str, str]]) -> str | None:
     return f"{path}?{urlencode(filled)}" if filled else path
 
 
-TRAJECTORIES: Final = "/hone/trajectories"
-GROUPS: Final = "/hone/groups"
-
-
 @get("/trajectories", include_in_schema=False)
 async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
     """The list of trajectories."""
@@ -154,8 +174,10 @@ async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[
         "key": values.keys,
         "tool": values.tools,
         "finish_reason": values.finish_reasons,
+        "dataset": values.datasets,
     }
-    return _page(request, "trajectories.html", query, page, page.trajectories, offered)
+    saved = await list_saved_filters(context.project, FilteredList.TRAJECTORIES)
+    return _page(request, "trajectories.html", query, page, page.trajectories, offered, saved)
 
 
 @get("/groups", include_in_schema=False)
@@ -172,7 +194,8 @@ async def groups_page(context: ForPages, request: AnyRequest) -> Response[str] |
         "reason": values.reasons,
         "campaign": values.campaigns,
     }
-    return _page(request, "groups.html", query, page, page.groups, offered)
+    saved = await list_saved_filters(context.project, FilteredList.GROUPS)
+    return _page(request, "groups.html", query, page, page.groups, offered, saved)
 
 
 @get("/sessions/{name:path}", include_in_schema=False)
@@ -199,8 +222,9 @@ def _page(
     page: TrajectoryPage | GroupPage,
     lines: Sequence[object],
     offered: Mapping[str, Sequence[str]],
+    saved: Sequence[SavedFilter],
 ) -> Response[str]:
     is_trajectories = isinstance(page, TrajectoryPage)
     path, params = (TRAJECTORIES, TRAJECTORY_FILTER_PARAMS) if is_trajectories else (GROUPS, GROUP_FILTER_PARAMS)
-    form = build_filter_form(path, query, params, offered)
+    form = build_filter_form(path, query, params, offered, saved)
     return render_page(request, template, page=page, lines=lines, filters=form, searched=is_trajectories)

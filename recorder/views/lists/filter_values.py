@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Column, ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.curation.datasets import list_datasets
 from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.ledger import TRAINED
@@ -37,10 +38,12 @@ class FilterValues:
     keys: list[str] = field(default_factory=list)  # names
     tools: list[str] = field(default_factory=list)
     finish_reasons: list[str] = field(default_factory=list)
+    datasets: list[str] = field(default_factory=list)  # names
 
 
 async def trajectory_filter_values(project: Project) -> FilterValues:
     """Return the values of the trajectories' filters."""
+    named = [one.name for one in await list_datasets(project)][:MOST]
     async with project.store.read() as conn:
         said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project.id, *_SAID_OF_RUNS)
         of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
@@ -55,6 +58,7 @@ async def trajectory_filter_values(project: Project) -> FilterValues:
             keys=await _keys(conn, project.id),
             tools=await _facets(conn, project.id, Facet.TOOL),
             finish_reasons=await _facets(conn, project.id, Facet.FINISH_REASON),
+            datasets=named,
         )
 
 

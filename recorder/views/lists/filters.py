@@ -38,6 +38,7 @@ class TrajectoryFilter:
     tool_error: bool | None = None  # whether one of its tool calls failed
     reason: str | None = None  # a ledger code, its own or its group's
     group: str | None = None  # an internal or external id
+    dataset: str | None = None  # the name of a dataset that it is in
     search: str | None = None  # words in its messages
     client: str | None = None  # of one of its calls: the product that its User-Agent named
     key: str | None = None  # a name or an id of a key of the family that it belongs to
@@ -92,7 +93,8 @@ class TrafficFilter:
     origins: tuple[Origin, ...] = ()  # any of them
 
 
-# A list shows these unless an origin is asked for: a gate makes more shadow trajectories at once than a page has lines.
+# A list shows these unless an origin is asked for, without a gate's attempts at scenarios: a gate makes more
+# trajectories at once than a page has lines.
 USUAL_ORIGINS: Final = tuple(origin for origin in Origin if origin is not Origin.SHADOW)
 ANY: Final = "any"  # the value of `origin` and of `error` that means all
 ALL_TRAJECTORIES: Final = TrajectoryFilter()
@@ -163,7 +165,7 @@ def _one_of(name: str, about: str, kind: type[StrEnum], *, field: str | None = N
     return FilterParam(name, about, field or name, read, takes, many=field is not None)
 
 
-def _origin(about: str) -> FilterParam:
+def _origin(about: str, hidden: str = "shadow and a gate's scenarios") -> FilterParam:
     takes = (*(origin.value for origin in Origin), ANY)
 
     def read(value: str) -> tuple[Origin, ...]:
@@ -171,7 +173,7 @@ def _origin(about: str) -> FilterParam:
             raise ValueError(f"{value!r} is not one of {', '.join(takes)}")
         return tuple(Origin) if value == ANY else (Origin(value),)
 
-    return FilterParam("origin", f"{about} Default: all but shadow.", "origins", read, takes, many=True)
+    return FilterParam("origin", f"{about} Default: all but {hidden}.", "origins", read, takes, many=True)
 
 
 def _range(value: str) -> str:
@@ -215,6 +217,7 @@ TRAJECTORY_FILTER_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("tool_error", "Whether one of its tool calls failed.", _whether, takes=_WHETHER),
         _word("reason", "With this ledger code, its own or its group's."),
         _word("group", "Of this group: Hone's id, or the caller's."),
+        _word("dataset", "In this dataset."),
         _word("client", "One of its calls came from this client: the product of its User-Agent."),
         _word("key", "Of this key: its name, or its id."),
         _word("tool", "One of its answers requested this tool."),
@@ -254,7 +257,7 @@ TRAFFIC_PARAMS: Final[Mapping[str, FilterParam]] = {
         _word("until", f"Up to this time: {_TIMES}. Default: now.", _moment),
         _one_of("split", "What it is split by.", Split),
         _word("tag", "With `split=tag`: only the values of the tag with this name."),
-        _origin("Of trajectories of this origin, or of any."),
+        _origin("Of trajectories of this origin, or of any.", "shadow"),
     )
 }
 
@@ -278,8 +281,11 @@ def parse_group_filter(query: Iterable[tuple[str, str]]) -> GroupFilter:
 
 
 def with_usual_trajectories(wanted: TrajectoryFilter) -> TrajectoryFilter:
-    """Return the filter of a list where nobody asks for an origin: without a group, of `USUAL_ORIGINS`."""
-    asked = wanted.origins or wanted.group is not None
+    """Return the filter of a list where nobody asks for an origin: of `USUAL_ORIGINS`.
+
+    Whoever names a group or a dataset asks for all in it.
+    """
+    asked = wanted.origins or wanted.group is not None or wanted.dataset is not None
     return wanted if asked else replace(wanted, origins=USUAL_ORIGINS)
 
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from recorder.curation.datasets import trajectories_in
 from recorder.ids import first_id_at
 from recorder.queue.judging.scores import REWARD
 from recorder.registry.versions import parse_name
@@ -206,6 +207,9 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
                 sql.without_index(t.group_id).in_(of_group), FullScan(RUNS, [mine, t.group_id.in_(of_group)])
             )
         )
+    if wanted.dataset is not None:
+        of_dataset = trajectories_in(project_id, wanted.dataset)
+        found.append(_FilterCondition(sql.without_index(t.id).in_(of_dataset), rare=of_dataset))
     if wanted.session is not None:
         by_session = IndexedScan(RUNS, [ours, t.session == wanted.session], *ids)
         found.append(_FilterCondition(sql.without_index(t.session) == wanted.session, by_session))
@@ -268,6 +272,9 @@ def _checks_of_runs(project_id: str, wanted: TrajectoryFilter) -> list[ColumnEle
         found.append(t.purpose == wanted.purpose)
     if wanted.origins and len(wanted.origins) < len(Origin):
         found.append(sql.without_index(t.origin).in_(wanted.origins))
+    if wanted.origins == USUAL_ORIGINS:
+        of_gate = exists().where(g.id == t.group_id, g.campaign_id.in_(_gates(project_id)))
+        found.append(or_(t.purpose == Purpose.TRAIN, ~of_gate))
     if wanted.agents:
         found.append(_of_agents())
     if wanted.source is not None:
@@ -314,6 +321,8 @@ def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElemen
         found.append(g.campaign_id.in_(named))
     if wanted.origins == USUAL_ORIGINS:  # a group whose members are deleted is shown
         found.append(~_has_member(t.origin == Origin.SHADOW))
+        if wanted.campaign is None:
+            found.append(or_(g.campaign_id.is_(None), g.campaign_id.not_in(_gates(project_id))))
     elif wanted.origins and len(wanted.origins) < len(Origin):
         found.append(_has_member(t.origin.in_(wanted.origins)))
     if wanted.spread_from is not None or wanted.spread_to is not None:
@@ -323,6 +332,11 @@ def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElemen
 
 def _has_member(condition: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().where(t.group_id == g.id, condition)
+
+
+def _gates(project_id: str) -> Select[tuple[str]]:
+    """The query for the campaigns of gates, whose attempts at scenarios compare versions, as pairs of a gate do."""
+    return select(campaigns.c.id).where(campaigns.c.project_id == project_id, campaigns.c.version_id.is_not(None))
 
 
 def _begun(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:

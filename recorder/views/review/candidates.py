@@ -1,7 +1,8 @@
 """Choose pairs of trajectories for human review, from each source in turn.
 
-The sources are groups about which judges disagree, alarms, drift between two judges, a random share of the judged
-groups, the scenarios where the live version gained most, and two versions at the same task.
+The sources are groups about which judges disagree, trajectories that people put there, alarms, drift between two
+judges, a random share of the judged groups, the scenarios where the live version gained most, and two versions at the
+same task.
 
 Owns: the groups of each source, and which two trajectories of a group are shown. Refuses: the order of the sources and
 who has answered (`recorder.views.review.queue`), when judges have drifted
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, func, select
 
+from recorder.curation.review_requests import requested_reviews
 from recorder.queue.groups.disputes import DisputedGroup, PairChoice, next_pair
 from recorder.queue.judging import cross_checks, switches
 from recorder.queue.judging.cross_checks import CrossCheck
@@ -109,6 +111,18 @@ def _other_member(trajectory_id: str, members: Sequence[str], draw: StableDraw) 
     if trajectory_id not in members:
         return []
     return draw.order(trajectory_id, [one for one in members if one != trajectory_id])[:1]
+
+
+async def requested_candidates(project: Project, draw: StableDraw) -> list[Candidate]:
+    """Return the trajectories that people put into the queue, newest request first, each with another of its group."""
+    requested = await requested_reviews(project)
+    members = await showable_members(project, {group for _, group in requested})
+    about = "A person asked for a review of one of the two"
+    return [
+        Candidate(ReviewReason.REQUESTED, about, group, (id_, other))
+        for id_, group in requested
+        for other in _other_member(id_, members.get(group, ()), draw)
+    ]
 
 
 async def random_candidates(project: Project, draw: StableDraw) -> list[Candidate]:

@@ -28,6 +28,7 @@ from recorder.views.review.candidates import (
     drift_candidates,
     next_ranking_pair,
     random_candidates,
+    requested_candidates,
 )
 from recorder.views.review.human_labels import tally_choices
 from recorder.views.review.shapes import Candidate, QueuedPair, ReviewQueue, ReviewReason
@@ -62,8 +63,8 @@ class QueueRequest:
 async def load_queue(project: Project, request: QueueRequest, *, limit: int = MOST) -> ReviewQueue:
     """Return the pairs that wait for a person, at most `limit`, the most important first.
 
-    The order is: groups about which judges disagree, the largest gains, drift of judges, alarms, a random share.
-    Raises NotFound, Conflict.
+    The order is: groups about which judges disagree, trajectories that people put there, the largest gains, drift of
+    judges, alarms, a random share. Raises NotFound, Conflict.
     """
     draw = await project_draw(project)
     waiting = [one for one in await list_disputed_groups(project) if request.alias in (None, one.alias)]
@@ -118,7 +119,7 @@ async def _others(
     project: Project, request: QueueRequest, draw: StableDraw, without: Collection[str]
 ) -> list[Candidate]:
     """Return the pairs of the other sources, each pair once, under its first source."""
-    found: list[Candidate] = []
+    found = await requested_candidates(project, draw)
     for alias in [await get_alias(project, request.alias)] if request.alias else await get_aliases(project):
         live = await get_version(project.store, alias.live_version_id) if alias.live_version_id else None
         if live is not None and live.parent_id is not None:

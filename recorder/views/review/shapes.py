@@ -19,6 +19,7 @@ class ReviewReason(StrEnum):
     """Why a pair is in the queue."""
 
     DISAGREEMENT = "disagreement"
+    REQUESTED = "requested"
     GAIN = "gain"
     ALARM = "alarm"
     RANDOM = "random"

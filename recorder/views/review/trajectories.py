@@ -71,6 +71,16 @@ async def showable_members(project: Project, group_ids: Collection[str]) -> dict
     return found
 
 
+async def has_counterpart(project: Project, trajectory_id: str) -> bool:
+    """Whether a trajectory can be shown, and beside it another one of its group."""
+    t = trajectories.c
+    query = select(t.group_id).where(t.id == trajectory_id, t.project_id == project.id)
+    async with project.store.read() as conn:
+        group = (await conn.execute(query)).scalar_one_or_none()
+    members = [] if group is None else (await showable_members(project, [group])).get(group, [])
+    return trajectory_id in members and len(members) > 1
+
+
 async def group_names(store: Store, group_ids: Collection[str]) -> dict[str, GroupName]:
     """Return the names of groups, by id; a group that no longer exists is missing from the result."""
     found: dict[str, GroupName] = {}

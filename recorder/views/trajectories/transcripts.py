@@ -133,6 +133,13 @@ async def find_owners(store: Store, trajectory_ids: Collection[str]) -> set[str]
         return set((await conn.execute(query)).scalars())
 
 
+async def trajectory_states(store: Store, trajectory_ids: Collection[str]) -> dict[str, TrajectoryState]:
+    """Return the state of each of some trajectories, at most 500, by id; those that do not exist are absent."""
+    query = select(trajectories.c.id, trajectories.c.state).where(trajectories.c.id.in_(list(trajectory_ids)))
+    async with store.read() as conn:
+        return {id_: TrajectoryState(state) for id_, state in await conn.execute(query)}
+
+
 async def list_members(store: Store, group_id: str) -> list[str]:
     """Return the ids of a group's trajectories."""
     query = select(trajectories.c.id).where(trajectories.c.group_id == group_id)

@@ -50,6 +50,8 @@ def test_pages_are_what_lies_under_hone_and_is_no_api(path: str, page: bool) -> 
         ("POST", "/hone/trajectories/traj_1/calls/call_1/ask-again", Scope.EVAL),
         ("GET", "/hone/trajectories/traj_1/calls/call_1/ask-again", Scope.READ),
         ("POST", "/hone/trajectories/traj_1/delete", Scope.ADMIN),
+        ("POST", "/hone/selection", Scope.FEEDBACK),
+        ("POST", "/hone/filters", Scope.ADMIN),
         ("POST", "/hone/versions/a@1/promote", Scope.ADMIN),
         ("POST", "/hone/made-tomorrow", Scope.ADMIN),
         ("POST", "/hone/sign-out", Scope.READ),

@@ -23,6 +23,7 @@ class Listed(HTMLParser):
         self._link: str | None = None
         self._select = ""
         self._mark = False
+        self._of_list = True  # not in a form that changes something
         self._cut = False  # in the middle of an id, which a page does not show
         self.feed(html)
         self.lines = [" ".join(line.split()) for line in self.lines]
@@ -38,6 +39,8 @@ class Listed(HTMLParser):
         if given.get("class") == "cut":
             self.handle_data("…")
             self._cut = True
+        if tag == "form":
+            self._of_list = given.get("method") == "get"
         if tag == "tr" and "data-line" in given:
             self._line = True
             self.lines.append("")
@@ -45,7 +48,7 @@ class Listed(HTMLParser):
             self._link = given.get("href") or ""
             if self._line and len(self.opens) < len(self.lines):
                 self.opens.append(self._link)
-        elif tag == "input" and (given.get("type") != "checkbox" or "checked" in given):
+        elif tag == "input" and self._of_list and (given.get("type") != "checkbox" or "checked" in given):
             self.sent.append((given.get("name") or "", given.get("value") or ""))
         elif tag == "select":
             self._select = given.get("name") or ""
@@ -61,6 +64,8 @@ class Listed(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         """Note where a line or a link ends."""
         self._cut = False
+        if tag == "form":
+            self._of_list = True
         if tag == "tr":
             self._line = False
         elif tag == "a":

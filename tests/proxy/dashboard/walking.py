@@ -21,7 +21,7 @@ from tests.proxy.running import NO_TLS, Proxy
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 OPEN = ("/hone/sign-in", "/hone/static/")  # to everybody
-BY_FEEDBACK = ("/feedback", "/preference")
+BY_FEEDBACK = ("/feedback", "/preference", "/selection")
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 
 

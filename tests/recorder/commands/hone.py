@@ -24,7 +24,7 @@ class Hone:
         self._settings = settings
 
     def __call__(self, *arguments: str, fails: bool = False) -> Result:
-        at = 2 if arguments[0] in ("keys", "db", "adapters") else 1
+        at = 2 if arguments[0] in ("keys", "db", "adapters", "datasets") else 1
         result = CliRunner().invoke(cli, [*arguments[:at], "--data", str(self.data), *arguments[at:]])
         assert (result.exit_code != 0) == fails, result.output
         return result

@@ -34,12 +34,12 @@ pytestmark = pytest.mark.slow
 
 # Who waits for one of these asks for it when a request or a turn needs it, or at a time that it knows.
 NOBODY_WAITS = {
-    "attempts", "blobs", "calibrations", "calls", "changes", "choices", "counted_calls", "draws", "drift_scores",
-    "feedback", "issued", "judge_replies", "judge_turns", "keys", "ledger", "node_blobs", "nodes",
-    "notification_cursors", "notifications", "pass_budgets", "projects", "prompts", "said", "scenarios",
-    "score_parts", "scores", "second_scores", "sign_ins", "step_baselines", "step_groups", "step_trajectories", "steps",
-    "tool_calls", "tool_requests", "traffic", "trajectory_facets", "trajectory_totals", "unindexed", "unmerged",
-    "uses", "verdicts",
+    "attempts", "blobs", "calibrations", "calls", "changes", "choices", "counted_calls", "dataset_trajectories",
+    "datasets", "draws", "drift_scores", "feedback", "issued", "judge_replies", "judge_turns", "keys", "ledger",
+    "node_blobs", "nodes", "notification_cursors", "notifications", "pass_budgets", "projects", "prompts",
+    "review_requests", "said", "saved_filters", "scenarios", "score_parts", "scores", "second_scores", "sign_ins",
+    "step_baselines", "step_groups", "step_trajectories", "steps", "tool_calls", "tool_requests", "traffic",
+    "trajectory_facets", "trajectory_totals", "unindexed", "unmerged", "uses", "verdicts",
 }  # fmt: skip
 TABLES = [schema.metadata.tables[name] for name in TOPIC_OF]
 ROOT = Path(recorder.__file__).parent.parent

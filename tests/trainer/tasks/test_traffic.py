@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import cli
+from recorder.curation.datasets import add_to_dataset, create_dataset
 from recorder.messages.redaction import Redactor
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.database import Project
@@ -117,6 +118,22 @@ async def test_campaigns_measurements_and_runs_that_did_not_complete_are_no_traf
         await tasks(ring)
     await asked(ring, "a real one")
     assert [task.text for task in (await tasks(ring)).found] == ["a real one"]
+
+
+async def test_a_dataset_gives_tasks_of_any_origin_but_none_that_is_held_out(ring: Ring) -> None:
+    project, rows = Project(ring.store, PROJECT), Rows(ring.store)
+    kept = [await asked(ring, text) for text in ("Where is order 1?", "Cancel order 2", "held out 3")]
+    await rows.set(trajectories, kept[0], origin=Origin.CAMPAIGN)
+    await rows.set(trajectories, kept[2], purpose=Purpose.VAL)
+    await asked(ring, "not in it")
+    await create_dataset(project, "kept", "me")
+    await add_to_dataset(project, "kept", kept)
+    for alias in (None, ALIAS):
+        found = await traffic.traffic_tasks(project, alias, [], Redactor(()), runs=100, dataset="kept")
+        assert [task.text for task in found.found] == ["Cancel order 2", "Where is order 1?"]
+    await create_dataset(project, "empty", "me")
+    with pytest.raises(NoTasks, match="the dataset 'empty' gives no scenario"):
+        await traffic.traffic_tasks(project, None, [], Redactor(()), runs=100, dataset="empty")
 
 
 async def test_only_runs_that_are_wanted_give_tasks(ring: Ring) -> None:

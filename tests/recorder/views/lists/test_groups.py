@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import FilterInvalid
+from recorder.states import Purpose
 from recorder.store.database import Project, Store
 from recorder.store.schema import campaigns, trajectories
 from recorder.store.sql import now
-from recorder.views.lists.filters import GroupFilter, parse_group_filter, with_usual_groups
+from recorder.views.lists.filters import (
+    GroupFilter,
+    TrajectoryFilter,
+    parse_group_filter,
+    with_usual_groups,
+    with_usual_trajectories,
+)
 from recorder.views.lists.groups import list_groups
+from recorder.views.lists.trajectories import list_trajectories
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -99,3 +107,25 @@ async def test_a_usual_list_hides_groups_of_shadow_answers_and_gate_pairs_and_sa
     assert await ids(store, origin="shadow") == [made["gate"], made["shadow"]]
     assert await ids(store, origin="campaign") == [made["campaign"]]
     assert await ids(store, origin="any") == [*[made[one] for one in ("gate", "shadow", "campaign", "live")], empty]
+
+
+async def test_a_usual_list_hides_what_a_gate_attempts_at_scenarios(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    made = {}
+    for id_, version in (("campaign_1", None), ("gate_1", alias.live_version_id)):
+        row = {"id": id_, "project_id": PROJECT, "alias_id": alias.id, "name": id_, "settings": {}, "state": "running"}
+        await rows.insert(campaigns, {**row, "started_at": now(), "version_id": version})
+        for purpose in ("train", "eval"):
+            made[id_, purpose] = await rows.ready_group(purpose=purpose, campaign_id=id_)
+    alone = await rows.trajectory(answered=False, purpose="eval")
+    usual = await list_groups(Project(store, PROJECT), with_usual_groups(GroupFilter()))
+    assert {one.id for one in usual.lines} == {made["campaign_1", "train"], made["campaign_1", "eval"]}
+    named = with_usual_groups(GroupFilter(campaign="gate_1"))
+    assert len((await list_groups(Project(store, PROJECT), named)).lines) == 2
+    assert len(await ids(store)) == len(await ids(store, origin="any")) == 4
+    runs = await list_trajectories(
+        Project(store, PROJECT), with_usual_trajectories(TrajectoryFilter(purpose=Purpose.EVAL))
+    )
+    assert {one.id for one in runs.lines} == {alone, *await rows.members(made["campaign_1", "eval"])}
+    of_gate = with_usual_trajectories(TrajectoryFilter(group=made["gate_1", "eval"]))
+    assert len((await list_trajectories(Project(store, PROJECT), of_gate)).lines) == 2

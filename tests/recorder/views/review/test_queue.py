@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
+from recorder.curation.review_requests import request_review
 from recorder.errors import Conflict, NotFound
+from recorder.maintenance.deletion import delete_trajectory
 from recorder.store.database import Project, Store
 from recorder.store.schema import groups, projects, trajectories
 from recorder.views.review.candidates import GROUPS, RANKED
@@ -274,3 +276,24 @@ async def test_a_group_that_is_scored_waits_no_longer(rows: Rows) -> None:
     found = await waits(rows.store)
     assert [one for one in found.entries if one.why is ReviewReason.DISAGREEMENT] == []
     assert found.disputed == 0
+
+
+async def test_what_a_person_put_there_waits_until_each_person_has_answered(rows: Rows, store: Store) -> None:
+    project = Project(store, PROJECT)
+    wanted, other = await rows.members(await rows.ready_group())
+    lone = await rows.trajectory(await rows.group(), state="completed")
+    assert [await request_review(project, id_, ME) for id_ in (wanted, other, wanted, lone)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    with pytest.raises(NotFound):
+        await request_review(project, "traj_nobody", ME)
+    [entry] = (await waits(store)).entries
+    assert (entry.why, pair(entry)) == (ReviewReason.REQUESTED, {wanted, other})
+    await said(store, entry)
+    assert (await waits(store)).entries == []
+    assert len((await waits(store, "you")).entries) == 1
+    await delete_trajectory(project, wanted)
+    assert (await waits(store, "you")).entries == []
