@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,22 @@ class Snapshot:
             (v for v in self.versions.values() if v.alias_id == alias.id and str(v.number) == number),
             None,
         )
+
+
+class HeldRoute:
+    """The context of a request in flight. No generator: 6 function calls less for each request."""
+
+    __slots__ = ("_route", "_router")
+
+    def __init__(self, router: ServiceRouter, route: Route) -> None:
+        self._router = router
+        self._route = route
+
+    def __enter__(self) -> None:
+        self._router.begin(self._route)
+
+    def __exit__(self, *_: object) -> None:
+        self._router.end(self._route)
 
 
 class ServiceRouter:
@@ -310,18 +326,21 @@ class ServiceRouter:
         self._avoid_until[route.replica_url] = time.monotonic() + AVOID_S
         self.on_failure(route.replica_url)
 
-    @contextlib.contextmanager
-    def hold(self, route: Route) -> Iterator[None]:
+    def hold(self, route: Route) -> HeldRoute:
         """Count a request in flight: its version stays loaded until the block ends."""
+        return HeldRoute(self, route)
+
+    def begin(self, route: Route) -> None:
+        """Begin a request in flight."""
         self._in_flight[route.version.id] += 1
         self._busy[route.replica_url] += 1
-        try:
-            yield
-        finally:
-            self._in_flight[route.version.id] -= 1
-            self._busy[route.replica_url] -= 1
-            if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
-                self._news.tell()  # so that the unload need not wait for the next report
+
+    def end(self, route: Route) -> None:
+        """End a request in flight."""
+        self._in_flight[route.version.id] -= 1
+        self._busy[route.replica_url] -= 1
+        if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
+            self._news.tell()  # so that the unload need not wait for the next report
 
     def busy(self, route: Route) -> int:
         """Return how many requests of this proxy the route's engine answers now."""
