@@ -251,7 +251,7 @@ class CallHandler:
     def _count(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> None:
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
         elapsed_s = time.time() - call.started_at
-        self._metrics.call(self._dialect.name, call.served_by(), state.value, elapsed_s, first_s)
+        self._metrics.call(self._dialect.name, call.served_by(), str(state), elapsed_s, first_s)
         usage = sampled.usage or {}
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 

@@ -75,8 +75,10 @@ def assign_groups(
     joined = [_join(known, n, group_size) for n in newcomers]
     versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
     used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
-    ex.many(sql.INSERT_GROUPS, [_group_row(g, p, at) for g, p in used.values() if g.new])
-    ex.many(sql.JOIN_GROUPS, [_join_row(g, p, at) for g, p in used.values() if not g.new])
+    if opened := [_group_row(g, p, at) for g, p in used.values() if g.new]:
+        ex.many(sql.INSERT_GROUPS, opened)
+    if entered := [_join_row(g, p, at) for g, p in used.values() if not g.new]:
+        ex.many(sql.JOIN_GROUPS, entered)
     return list(zip(joined, versions, strict=True))
 
 

@@ -83,7 +83,9 @@ class PreparedCall:
 def json_text(value: object) -> str:
     """Return `value` as JSON, with its order of keys."""
     try:
-        return (dump_long_texts(value) if has_long_content(value) else orjson.dumps(value)).decode()
+        if value.__class__ is dict and has_long_content(value):
+            return dump_long_texts(value).decode()
+        return orjson.dumps(value).decode()
     except TypeError:  # integers beyond 64 bits, lone surrogates
         return json.dumps(value, separators=(",", ":"), default=_as_dict)
 
@@ -197,11 +199,11 @@ def _row_middle(turn: RecordedCall, prompt_node: bytes | None, writing: _RowBuil
         request.dialect,
         request.endpoint,
         request.stream,
-        turn.state.value,
+        str(turn.state),  # not .value: two calls of Python functions
         None,  # superseded_by
-        turn.call_kind.value,
+        str(turn.call_kind),
         turn.attribution.source,
-        turn.attribution.confidence.value,
+        str(turn.attribution.confidence),
         prompt_node,
         writing.blob("tools", request.tools) if request.tools else None,
         writing.blob("response_format", form) if form is not None else None,

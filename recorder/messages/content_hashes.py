@@ -42,7 +42,7 @@ _TEXT_PARTS = frozenset({"text", "output_text", "input_text"})
 def canonical_json(value: object) -> bytes:
     """`value` as compact JSON with sorted keys: equal values give equal bytes."""
     try:
-        if has_long_content(value):
+        if value.__class__ is dict and has_long_content(value):
             return dump_long_texts(value, orjson.OPT_SORT_KEYS)
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # integers beyond 64 bits, lone surrogates: valid JSON, but orjson rejects them

@@ -22,7 +22,9 @@ def dump_long_texts(value: object, option: int = 0) -> bytes:
 
 def has_long_content(value: object) -> bool:
     """Whether a value is a message whose content is a long text."""
-    content = value.get("content") if isinstance(value, dict) else None
+    if value.__class__ is not dict:
+        return False
+    content = value.get("content")
     return content.__class__ is str and len(content) > LONG_CHARS
 
 
