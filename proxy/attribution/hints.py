@@ -129,8 +129,10 @@ def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
         if dialect == "messages":
             yield from _hint(HintKind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
     for name in ("litellm_session_id", "session_id"):  # the second is a field of vLLM's own
-        yield from _hint(HintKind.SESSION, "metadata", name, rest.get(name))
-    yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
+        if name in rest:
+            yield from _hint(HintKind.SESSION, "metadata", name, rest[name])
+    if (key := rest.get("prompt_cache_key")) is not None:
+        yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", key)
 
 
 def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:

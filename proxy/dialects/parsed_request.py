@@ -21,12 +21,14 @@ Body = dict[str, Any]
 def forced_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
     """Return the features of tools and answer formats for which the engine's grammar forces tokens."""
     form = fields.get("response_format")
-    bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)]
+    bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)] if _uses_tools(fields) else ()
     return (*bends, "response_format") if form and form.get("type") != "text" else tuple(bends)
 
 
 def relaxed_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
     """Return the features of tools that would force tokens and that the settings relax."""
+    if not _uses_tools(fields):
+        return ()
     return tuple(name for name in _of_tools(fields) if _is_plain(name, rules))
 
 
@@ -38,6 +40,10 @@ def relax_request(fields: Body, rules: DialectRules) -> Body:
     if rules.forced_tools == "plain" and _forces(fields):
         changes["tool_choice"] = "auto"
     return changes
+
+
+def _uses_tools(fields: Body) -> bool:
+    return bool(fields.get("tools")) or fields.get("tool_choice") is not None
 
 
 def _of_tools(fields: Body) -> Iterator[str]:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import ProxySettings
@@ -59,6 +59,9 @@ class Route:
     stays: bool = False  # the trajectory stays on this engine once it has answered
 
 
+TAKING: Final = ("up", "asleep")  # states of replicas that take requests
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The store's aliases, versions and replicas at one moment. `ahead_s`: the database's clock minus ours."""
@@ -70,11 +73,11 @@ class Snapshot:
 
     def up(self) -> list[ReplicaView]:
         """Return the replicas that take requests; one that is asleep answers them after its pause."""
-        return [r for r in self.replicas if r.state in ("up", "asleep")]
+        return [r for r in self.replicas if r.state in TAKING]
 
     def has(self, version: VersionView) -> list[ReplicaView]:
         """Return the replicas that take requests and hold this version."""
-        return [r for r in self.up() if version.engine_name in r.loaded]
+        return [r for r in self.replicas if r.state in TAKING and version.engine_name in r.loaded]
 
     def version_named(self, alias: AliasView, number: str) -> VersionView | None:
         """Return the version `alias@number`, or None."""
@@ -263,6 +266,8 @@ class ServiceRouter:
         """Return the URL of one of these engines: `engine_url` if it is one of the best, else the one that `key`
         decides, without a key the least busy one. The best are awake and did not fail a moment ago, if any is so.
         """
+        if len(holders) == 1:
+            return holders[0].url
         hindered = {one.url: self._hindrance(one) for one in holders}
         best = min(hindered.values())
         in_flight = {url: self._busy[url] for url, hindrance in hindered.items() if hindrance == best}

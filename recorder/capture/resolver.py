@@ -290,7 +290,9 @@ class TrajectoryResolver:
         within: Callable[[TrajectoryRef], bool] = lambda _: True,
     ) -> Resolution | None:
         """Find the one unanswered request that an SDK's retry repeats. An answered one may be another client's."""
-        attempts = self._attempts_at(project_id, request.body_hash, access) if request.retry_count > 0 else ()
+        if request.retry_count <= 0:
+            return None
+        attempts = self._attempts_at(project_id, request.body_hash, access)
         known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
         attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
         if attempt is not None:

@@ -254,7 +254,7 @@ def written_ids(messages: Sequence[Message]) -> list[str]:
 
 def has_answer(messages: Sequence[Message]) -> bool:
     """Whether a conversation has an assistant message."""
-    for message in messages:  # no generator: it is asked three times a call
+    for message in messages:  # noqa: SIM110 - no generator: it is asked three times a call
         if message.get("role") == "assistant":
             return True
     return False
