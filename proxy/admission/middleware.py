@@ -60,7 +60,7 @@ class AdmissionMiddleware:
         if scope["type"] == "http":
             headers = scope["hone.headers"] = dict(scope["headers"])
             raw_path = scope["hone.asked"] = scope.get("raw_path") or scope["path"].encode()
-            if (origin := self._origins.allowed(raw_path, headers)) is not None:
+            if b"origin" in headers and (origin := self._origins.allowed(raw_path, headers)) is not None:
                 if (preflight := preflight_headers(scope, headers, origin)) is not None:
                     await send({"type": "http.response.start", "status": 204, "headers": preflight})
                     await send({"type": "http.response.body"})

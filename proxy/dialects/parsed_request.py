@@ -27,8 +27,6 @@ def forced_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
 
 def relaxed_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
     """Return the features of tools that would force tokens and that the settings relax."""
-    if not _uses_tools(fields):
-        return ()
     return tuple(name for name in _of_tools(fields) if _is_plain(name, rules))
 
 
@@ -88,7 +86,8 @@ class ParsedRequest:
     @property
     def unenforced(self) -> tuple[str, ...]:
         """The features that the client wants enforced, and that the engine does not enforce."""
-        return relaxed_features(self._request_fields, self._rules)
+        fields = self._request_fields
+        return relaxed_features(fields, self._rules) if _uses_tools(fields) else ()
 
     def override(self, values: Mapping[str, float]) -> None:
         """Replace sampling values for the engine; the client's stay in the request's fields."""
