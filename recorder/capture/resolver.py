@@ -165,7 +165,7 @@ class TrajectoryResolver:
         as_sent, request = request, self._redaction.request(request)
         group, messages = group or "", request.messages
         key = await self._key_of(project_id)
-        tools = content_hashes.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
+        tools = self._memory.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
         ends = await self._ends(project_id, messages) if has_answer(messages) else []
         told = await self._told(project_id, messages) if ends else []
         asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, access)

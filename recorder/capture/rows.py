@@ -250,7 +250,7 @@ class _RowBuilder:
 
     def blob(self, kind: str, value: object) -> bytes:
         content = content_hashes.canonical_json(value)
-        return self._blob(kind, content_hashes.content_id(self._key, content), content)
+        return self._blob(kind, self._memory.content_id(self._key, content), content)
 
     def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
         bare, taken = media.extract_media(self._key, message)
