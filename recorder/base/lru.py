@@ -29,9 +29,6 @@ class Lru(OrderedDict[K, V]):
         super().__init__()
         self.size = size
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
     def get(self, key: K) -> V | None:  # type: ignore[override]  # no default
         """Return the value, and make it the newest; None if there is none."""
         value = super().get(key)

@@ -146,7 +146,9 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
         body_hash=request.body_hash,
         retry_count=request.retry_count,
         started_at=turn.started_at,
-        issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
+        issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids]
+        if turn.issued_ids
+        else (),
         confidence=attribution.confidence,
         tool_requests=_tool_requests(turn, key),
         brought=brought,
