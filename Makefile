@@ -146,7 +146,7 @@ pictures: setup ## draw the pictures of the pages in docs/ from the newest demo,
 	$(BIN)/python -m scripts.pictures $(if $(DATA),--data $(DATA))
 
 bench: setup ## measure what README and docs/ claim about speed, the canary and health rules; results go to benchmarks/results/
-	for b in upstream "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "hybrids --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+	for b in upstream "function_calls --save" "cpu_adapters --save" "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "hybrids --save" "canary --save" "health --write"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 families: setup ## measure what Hone does with each family of models, and write the table in docs/models.md; ONLY="Qwen3", TRAINER=1 without engines
 	$(BIN)/python -m benchmarks.families $(if $(ONLY),--only "$(ONLY)") $(if $(TRAINER),--trainer)

@@ -301,7 +301,7 @@ def child(target: Any, *args: Any) -> Iterator[psutil.Process]:
     process = get_context("spawn").Process(target=target, args=args, daemon=True)
     process.start()
     try:
-        _wait_for_port(int(args[0]), process)
+        wait_for_port(int(args[0]), process)
         assert process.pid is not None
         yield psutil.Process(process.pid)
     finally:
@@ -309,10 +309,11 @@ def child(target: Any, *args: Any) -> Iterator[psutil.Process]:
         process.join(10)
 
 
-def _wait_for_port(port: int, process: Any) -> None:
+def wait_for_port(port: int, process: Any = None) -> None:
+    """Wait until 127.0.0.1:`port` listens. Raises RuntimeError after a minute, or when `process` has died."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if not process.is_alive():
+        if process is not None and not process.is_alive():
             raise RuntimeError(f"the process for port {port} died while starting")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return

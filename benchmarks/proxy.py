@@ -39,10 +39,17 @@ LONG_CONNECTIONS = 4
 SLOWEST_S = 5.0  # a slower case is measured with one call: more at once would take minutes
 
 
-def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, store_url: str | None = None) -> None:
+def run_proxy(
+    port: int,
+    upstream_port: int,
+    data: str,
+    shared: bool = False,
+    store_url: str | None = None,
+    full: bool = True,
+) -> None:
     """Serve Hone until killed (the target of a child process). `shared`: as one of several on the port.
 
-    `store_url`: its store, if that is no file in `data`.
+    `store_url`: its store, if that is no file in `data`. `full`: with full caches.
     """
     from proxy.settings.sections import ProxySettings
     from proxy.supervision.app import AppParts, create_app
@@ -75,7 +82,8 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
         app = create_app(
             AppParts(Project(store, "default"), settings, recording, recorder, versions, pages_store=pages_store)
         )
-        full_caches.fill()
+        if full:
+            full_caches.fill()
         await serve(app, listen("127.0.0.1", port, shared=shared))
 
     uvloop.run(main())

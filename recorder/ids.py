@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 
 from recorder.errors import InvalidId
@@ -18,7 +18,7 @@ _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,128}")
 
 def new_id(prefix: str) -> str:
     """Return ``<prefix>_<26 characters>``: 48 bits of unix milliseconds, then 80 random bits."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 

@@ -131,7 +131,11 @@ def combine_addresses(
     """
     if key is not None and path is not None and path != key:
         raise Forbidden(f"this key belongs to the trajectory {key}, not to {path}: use it with its own address")
-    by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
+    by_header = None
+    for name in headers:  # no generator: 5 function calls less for each request
+        if name.startswith(b"x-hone-"):
+            by_header = _from_headers(headers)
+            break
     if by_header is None:
         if path is None and key is None:
             return NOWHERE if access == ANYBODY else StatedAddress(Address(access=access), None)

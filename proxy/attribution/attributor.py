@@ -83,11 +83,11 @@ class Attributor:
             return AttributedCall(attribution, None, e)
         if route.stays and ref.engine_url is None:
             self._recorder.keep_engine(ref.id, route.replica_url)
-            ref = replace(ref, engine_url=route.replica_url)
+            ref = ref.on_engine(route.replica_url)
         if route.moved:
             await self._versions.moved_away(ref.id, route.version.id)
             self._recorder.update_pin(ref.id, route.version.id)
-        return AttributedCall(replace(attribution, trajectory=ref), route)
+        return AttributedCall(attribution.to(ref), route)
 
     def remembered(self, stated: StatedAddress, request: RecordedRequest) -> tuple[TrajectoryRef, bool] | None:
         """Return the trajectory that is known without the store, and whether the caller named it.
@@ -128,6 +128,8 @@ class Attributor:
         attribution = await self._by_evidence(target, stated, request, hints, answered_by)
         if hints.sub_agent:
             attribution = replace(attribution, call_kind=CallKind.SUB)
+        if not hints.found:
+            return attribution
         ref, access = attribution.trajectory, stated.address.access
         traces = [str(hint) for hint in (*hints.of(HintKind.SPAN), *hints.of(HintKind.TRACE))]
         if traces and access.owns(ref.made_by):

@@ -138,8 +138,10 @@ def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
         if dialect == "messages":
             yield from _hint(HintKind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
     for name in _SESSION_FIELDS:
-        yield from _hint(HintKind.SESSION, "metadata", name, rest.get(name))
-    yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
+        if name in rest:
+            yield from _hint(HintKind.SESSION, "metadata", name, rest[name])
+    if (key := rest.get("prompt_cache_key")) is not None:
+        yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", key)
 
 
 def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:

@@ -10,7 +10,6 @@ first), what is recorded (`proxy.dialects.chat_record`), attribution, versions, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -167,6 +166,8 @@ def recorded_request(
     *,
     dialect: str,
     endpoint: str,
+    dropped_tools: tuple[str, ...] = (),
+    dropped_items: tuple[str, ...] = (),
 ) -> RecordedRequest:
     """Return the recorder's request for checked fields. `rest`: the client's own body without the fields in `BLOBS`."""
     retries = headers.get(b"x-stainless-retry-count", b"0")
@@ -183,6 +184,8 @@ def recorded_request(
         body_hash=blake2b(body, digest_size=16).digest(),
         sampling=engine_fields.effective_sampling(fields, rules, parsed_request.forced_features(fields, rules)),
         retry_count=int(retries[:4]) if retries.isdigit() else 0,
+        dropped_tools=dropped_tools,
+        dropped_items=dropped_items,
     )
 
 
@@ -273,8 +276,17 @@ class ChatDialect(OpenAIErrors):
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in BLOBS}
         chat = translated.fields
-        request = recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        request = replace(request, dropped_tools=translated.dropped, dropped_items=tuple(dropped))
+        request = recorded_request(
+            chat,
+            rest,
+            body,
+            headers,
+            rules,
+            dialect=self.name,
+            endpoint=self.path,
+            dropped_tools=translated.dropped,
+            dropped_items=tuple(dropped),
+        )
         return ChatReader(request, chat, rules, translated.custom)
 
 

@@ -8,7 +8,6 @@ storage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -47,9 +46,16 @@ class CompletionsDialect(OpenAIErrors):
             fields["max_tokens"] = DEFAULT_MAX_TOKENS
         recorded = fields | {"messages": [prompt_message(prompt)]}
         request = chat_fields.recorded_request(
-            recorded, rest, body, headers, rules, dialect=self.name, endpoint=self.path
+            recorded,
+            rest,
+            body,
+            headers,
+            rules,
+            dialect=self.name,
+            endpoint=self.path,
+            dropped_items=tuple(dropped),
         )
-        return CompletionsReader(replace(request, dropped_items=tuple(dropped)), fields, prompt, rules)
+        return CompletionsReader(request, fields, prompt, rules)
 
 
 def prompt_message(prompt: Prompt) -> Message:

@@ -21,7 +21,7 @@ Body = dict[str, Any]
 def forced_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
     """Return the features of tools and answer formats for which the engine's grammar forces tokens."""
     form = fields.get("response_format")
-    bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)]
+    bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)] if _uses_tools(fields) else ()
     return (*bends, "response_format") if form and form.get("type") != "text" else tuple(bends)
 
 
@@ -38,6 +38,10 @@ def relax_request(fields: Body, rules: DialectRules) -> Body:
     if rules.forced_tools == "plain" and _forces(fields):
         changes["tool_choice"] = "auto"
     return changes
+
+
+def _uses_tools(fields: Body) -> bool:
+    return bool(fields.get("tools")) or fields.get("tool_choice") is not None
 
 
 def _of_tools(fields: Body) -> Iterator[str]:
@@ -82,7 +86,8 @@ class ParsedRequest:
     @property
     def unenforced(self) -> tuple[str, ...]:
         """The features that the client wants enforced, and that the engine does not enforce."""
-        return relaxed_features(self._request_fields, self._rules)
+        fields = self._request_fields
+        return relaxed_features(fields, self._rules) if _uses_tools(fields) else ()
 
     def override(self, values: Mapping[str, float]) -> None:
         """Replace sampling values for the engine; the client's stay in the request's fields."""

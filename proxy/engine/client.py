@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 
@@ -89,9 +89,13 @@ def _gone() -> aiohttp.ClientPayloadError:
     return aiohttp.ClientPayloadError("the connection was closed in the middle of a body")
 
 
-@asynccontextmanager
-async def pausable_timeout(limit_s: float, is_paused: IsPaused) -> AsyncIterator[None]:
+def pausable_timeout(limit_s: float, is_paused: IsPaused) -> AbstractAsyncContextManager[object]:
     """Limit a block to so many seconds, as `asyncio.timeout` does; they begin again at the end of a pause."""
+    return asyncio.timeout(limit_s) if is_paused is never_paused else _with_pauses(limit_s, is_paused)
+
+
+@asynccontextmanager
+async def _with_pauses(limit_s: float, is_paused: IsPaused) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | None = None
     async with asyncio.timeout(limit_s) as running:
@@ -102,8 +106,7 @@ async def pausable_timeout(limit_s: float, is_paused: IsPaused) -> AsyncIterator
                 running.reschedule(loop.time() + limit_s)
             timer = loop.call_later(min(limit_s / 2, LOOK_S), look)
 
-        if is_paused is not never_paused:
-            look()
+        look()
         try:
             yield
         finally:

@@ -27,6 +27,7 @@ class ShuttingDown(Unavailable):
 class RunningRequest:
     """A request that is being served."""
 
+    answered: bool = False  # its answer began
     listens: bool = False  # its answer is a stream of notifications: a stop ends it as soon as no other request runs
 
 

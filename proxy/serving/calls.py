@@ -46,6 +46,28 @@ from recorder.states import CallState, Purpose
 log = logging.getLogger(__name__)
 
 
+async def _ended(work: asyncio.Future[None], limit_s: float) -> bool:
+    """Wait at most so many seconds for work that goes on whatever happens here; return whether it ended.
+
+    As a shield within a timeout, and 12 function calls less.
+    """
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = loop.call_later(limit_s, wake)
+    work.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        work.remove_done_callback(wake)
+    return work.done()
+
+
 class CallHandler:
     """Serves the calls of one wire format as a raw ASGI app.
 
@@ -192,8 +214,9 @@ class CallHandler:
         began = time.perf_counter()
         committing = asyncio.ensure_future(self._commit(call, turn))
         try:
-            async with asyncio.timeout(self._commit_timeout_s - call.waited_s):
-                await asyncio.shield(committing)
+            if not await _ended(committing, self._commit_timeout_s - call.waited_s):
+                raise TimeoutError
+            committing.result()
         except TimeoutError as e:
             self._metrics.late()
             self._late.add(committing)
@@ -251,7 +274,7 @@ class CallHandler:
     def _count(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> None:
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
         elapsed_s = time.time() - call.started_at
-        self._metrics.call(self._dialect.name, call.served_by(), state.value, elapsed_s, first_s)
+        self._metrics.call(self._dialect.name, call.served_by(), str(state), elapsed_s, first_s)
         usage = sampled.usage or {}
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 

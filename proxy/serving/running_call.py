@@ -157,7 +157,9 @@ class RunningCall:
         """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a
         fallback.
         """
-        meta = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
+        meta = dict(sampled.response_meta or {})
+        if (request := self.reading.request).dropped_tools or request.dropped_items:
+            meta |= dropped_parts(request)
         if self.client is not None:
             meta[CLIENT] = self.client
         if self.provider is None:

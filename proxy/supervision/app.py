@@ -145,15 +145,16 @@ class HoneApp(AdmissionMiddleware):
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = ChartDrawer()
+        calls = {path: _calls(path, parts) for path in DIALECTS if path != routes.PATH}
         routed = _routed(
-            deps, parts, hone, follower, self._drawer, self.background, self._at_mcp(parts), self._steering
+            deps, parts, hone, follower, self._drawer, self.background, self._at_mcp(parts), self._steering, calls
         )
         guard = Guard(
             deps.project,
             own_groups=deps.settings.key_groups == "own",
             patience_s=deps.recorder_settings.commit_timeout_s,
         )
-        super().__init__(routed, guard, deps.settings, (*DIALECTS, *PASSED, *GENERATING, "/v1/models"))
+        super().__init__(routed, guard, deps.settings, (*DIALECTS, *PASSED, *GENERATING, "/v1/models"), calls)
         self.connections = ConnectionTable(_limits(deps.settings), _render)
 
     def _at_mcp(self, parts: ServingParts) -> App:
@@ -229,6 +230,7 @@ def _routed(
     background: BackgroundResponses,
     gateway: App,
     steering: App,
+    calls: Mapping[str, App],
 ) -> App:
     health = HealthRoutes(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop, ContextLengths(parts.client))
@@ -241,7 +243,7 @@ def _routed(
     )
     litestar = Litestar(
         [
-            *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
+            *(_mounted(path, app) for path, app in calls.items()),
             _mounted(routes.PATH, _responses(deps, parts, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted(JUDGES_PATH, JudgeCalls(parts)),

@@ -59,12 +59,11 @@ class DrainMiddleware:
                 del self._running[task]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, task: asyncio.Task[object]) -> None:
-        began = False
+        running = scope[REQUEST]
 
         async def send_noted(message: Message) -> None:
-            nonlocal began
             if message["type"] == "http.response.start":
-                began = True
+                running.answered = True
                 if self._refusing:  # the connection ends after this answer
                     message = {**message, "headers": [*message["headers"], _CLOSE]}
             await send(message)
@@ -75,9 +74,9 @@ class DrainMiddleware:
             if not self._ending:
                 raise
             task.uncancel()
-            if not began:
+            if not running.answered:
                 await send_error(send_noted, _path(scope), _stopping())
-            elif scope[REQUEST].listens:
+            elif running.listens:
                 await send({"type": "http.response.body"})
             else:
                 raise

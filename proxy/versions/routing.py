@@ -12,9 +12,9 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import ProxySettings
@@ -59,6 +59,9 @@ class Route:
     stays: bool = False  # the trajectory stays on this engine once it has answered
 
 
+TAKING: Final = ("up", "asleep")  # states of replicas that take requests
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The store's aliases, versions and replicas at one moment. `ahead_s`: the database's clock minus ours."""
@@ -70,11 +73,11 @@ class Snapshot:
 
     def up(self) -> list[ReplicaView]:
         """Return the replicas that take requests; one that is asleep answers them after its pause."""
-        return [r for r in self.replicas if r.state in ("up", "asleep")]
+        return [r for r in self.replicas if r.state in TAKING]
 
     def has(self, version: VersionView) -> list[ReplicaView]:
         """Return the replicas that take requests and hold this version."""
-        return [r for r in self.up() if version.engine_name in r.loaded]
+        return [r for r in self.replicas if r.state in TAKING and version.engine_name in r.loaded]
 
     def version_named(self, alias: AliasView, number: str) -> VersionView | None:
         """Return the version `alias@number`, or None."""
@@ -82,6 +85,22 @@ class Snapshot:
             (v for v in self.versions.values() if v.alias_id == alias.id and str(v.number) == number),
             None,
         )
+
+
+class HeldRoute:
+    """The context of a request in flight. No generator: 6 function calls less for each request."""
+
+    __slots__ = ("_route", "_router")
+
+    def __init__(self, router: ServiceRouter, route: Route) -> None:
+        self._router = router
+        self._route = route
+
+    def __enter__(self) -> None:
+        self._router.begin(self._route)
+
+    def __exit__(self, *_: object) -> None:
+        self._router.end(self._route)
 
 
 class ServiceRouter:
@@ -247,6 +266,8 @@ class ServiceRouter:
         """Return the URL of one of these engines: `engine_url` if it is one of the best, else the one that `key`
         decides, without a key the least busy one. The best are awake and did not fail a moment ago, if any is so.
         """
+        if len(holders) == 1:
+            return holders[0].url
         hindered = {one.url: self._hindrance(one) for one in holders}
         best = min(hindered.values())
         in_flight = {url: self._busy[url] for url, hindrance in hindered.items() if hindrance == best}
@@ -310,18 +331,21 @@ class ServiceRouter:
         self._avoid_until[route.replica_url] = time.monotonic() + AVOID_S
         self.on_failure(route.replica_url)
 
-    @contextlib.contextmanager
-    def hold(self, route: Route) -> Iterator[None]:
+    def hold(self, route: Route) -> HeldRoute:
         """Count a request in flight: its version stays loaded until the block ends."""
+        return HeldRoute(self, route)
+
+    def begin(self, route: Route) -> None:
+        """Begin a request in flight."""
         self._in_flight[route.version.id] += 1
         self._busy[route.replica_url] += 1
-        try:
-            yield
-        finally:
-            self._in_flight[route.version.id] -= 1
-            self._busy[route.replica_url] -= 1
-            if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
-                self._news.tell()  # so that the unload need not wait for the next report
+
+    def end(self, route: Route) -> None:
+        """End a request in flight."""
+        self._in_flight[route.version.id] -= 1
+        self._busy[route.replica_url] -= 1
+        if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
+            self._news.tell()  # so that the unload need not wait for the next report
 
     def busy(self, route: Route) -> int:
         """Return how many requests of this proxy the route's engine answers now."""

@@ -101,7 +101,7 @@ def count_values(body: bytes, most: int) -> int:
 
     If a quick upper bound is at most `most`, it is returned instead.
     """
-    bound = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    bound = body.count(b",") + body.count(b"[") + body.count(b"{")
     return bound if bound <= most else _count_outside_texts(body)
 
 

@@ -81,22 +81,22 @@ def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
     wanted = {w.prepared.trajectory.id: w.place for w in batch.calls if w.place is not None}
-    refs = resolve_trajectories(
-        ex, at, [*batch.trajectories, *(p for p in wanted.values() if p is not None)], batch.group_size
-    )
+    refs = resolve_trajectories(ex, at, [*batch.trajectories, *wanted.values()], batch.group_size)
     made = dict(zip(wanted, refs[len(batch.trajectories) :], strict=True))
     outcome = BatchOutcome(at, refs[: len(batch.trajectories)], {**batch.moves, **made}, {})
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch, outcome)
     _insert(ex, batch.calls, outcome)
-    _insert_tool_calls(ex, batch, outcome)
+    if batch.tool_calls:
+        _insert_tool_calls(ex, batch, outcome)
     if brought := [w.prepared.brought for w in batch.calls if w.prepared.brought is not None]:
         joins = join_brought_results(ex, brought)
         ex.many(sql.JOIN_TOOL_CALLS, joins.joined)
         ex.many(sql.TIE_TOOL_CALLS, joins.tied)
     outcome.superseded = _settle(ex, batch, outcome)
-    ex.many(sql.ERROR_OPEN_CALLS, [(why, at, call_id) for _, call_id, why in batch.left_open])
-    ex.many(sql.INSERT_UNINDEXED, [(project_id, call_id) for project_id, call_id, _ in batch.left_open])
+    if batch.left_open:
+        ex.many(sql.ERROR_OPEN_CALLS, [(why, at, call_id) for _, call_id, why in batch.left_open])
+        ex.many(sql.INSERT_UNINDEXED, [(project_id, call_id) for project_id, call_id, _ in batch.left_open])
     return outcome
 
 
@@ -124,8 +124,8 @@ def requested_trajectory_of(
         external_id=ref.external_id,
         implicit_key=implicit_key,
         group_size=address.group_size,
-        purpose=address.purpose.value,
-        origin=address.origin.value,
+        purpose=str(address.purpose),  # not .value: two calls of Python functions
+        origin=str(address.origin),
         tags=json_text(dict(address.tags)),
         offered_version=ref.version_id or prepared.version_id,
         started_at=prepared.started_at,
@@ -184,31 +184,51 @@ def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set
     outcome.touched = sorted(
         id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
     )
-    ex.many(sql.TOUCH_GROUPS, [(outcome.at, id_) for id_ in outcome.touched])
+    if outcome.touched:
+        ex.many(sql.TOUCH_GROUPS, [(outcome.at, id_) for id_ in outcome.touched])
 
 
 def _insert(ex: Executor, turns: Sequence[BatchCall], outcome: BatchOutcome) -> None:
-    ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
-    ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
-    ex.many(sql.INSERT_NODE_BLOBS, [row for w in turns for row in w.prepared.node_blobs])
-    ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.call_id,) for w in turns if w.was_open])
-    homes = [(w, outcome.ref(w.prepared.trajectory).id) for w in turns]
-    ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])
-    ex.many(sql.INSERT_CHOICES, [row for w in turns for row in w.prepared.choices])
-    ended = [w.prepared for w in turns if w.prepared.state is not CallState.OPEN]
-    ex.many(sql.INSERT_UNINDEXED, [(prepared.project_id, prepared.call_id) for prepared in ended])
-    issued = [
-        (w.prepared.project_id, issued_id, kind, w.prepared.call_id, choice, home)
-        for w, home in homes
-        for issued_id, kind, choice in w.prepared.issued_ids
-    ]
-    ex.many(sql.INSERT_ISSUED, issued)
-    requests = [
-        (w.prepared.project_id, w.prepared.call_id, choice, position, id_, home, match)
-        for w, home in homes
-        for choice, position, id_, match in w.prepared.tool_requests
-    ]
-    ex.many(sql.INSERT_TOOL_REQUESTS, requests)
+    # One loop that fills every table's rows, in the order of writing: 20 function calls less for each commit than a
+    # comprehension for each table.
+    nodes: list[Row] = []
+    blobs: list[Row] = []
+    node_blobs: list[Row] = []
+    were_open: list[Row] = []
+    calls: list[Row] = []
+    choices: list[Row] = []
+    unindexed: list[Row] = []
+    issued: list[Row] = []
+    requests: list[Row] = []
+    for w in turns:
+        prepared = w.prepared
+        project_id, call_id, home = prepared.project_id, prepared.call_id, outcome.ref(prepared.trajectory).id
+        nodes += prepared.nodes
+        blobs += prepared.blobs
+        node_blobs += prepared.node_blobs
+        if w.was_open:
+            were_open += ((call_id,),)
+        calls += (call_row(prepared, home, w.parent_hashes),)
+        choices += prepared.choices
+        if prepared.state is not CallState.OPEN:
+            unindexed += ((project_id, call_id),)
+        for issued_id, kind, choice in prepared.issued_ids:
+            issued += ((project_id, issued_id, kind, call_id, choice, home),)
+        for choice, position, id_, match in prepared.tool_requests:
+            requests += ((project_id, call_id, choice, position, id_, home, match),)
+    for statement, rows in (
+        (sql.INSERT_NODES, nodes),
+        (sql.INSERT_BLOBS, blobs),
+        (sql.INSERT_NODE_BLOBS, node_blobs),
+        (sql.DELETE_OPEN_CALLS, were_open),
+        (sql.INSERT_CALLS, calls),
+        (sql.INSERT_CHOICES, choices),
+        (sql.INSERT_UNINDEXED, unindexed),
+        (sql.INSERT_ISSUED, issued),
+        (sql.INSERT_TOOL_REQUESTS, requests),
+    ):
+        if rows:
+            ex.many(statement, rows)
 
 
 def _insert_tool_calls(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:

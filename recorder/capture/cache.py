@@ -42,7 +42,9 @@ _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50
 _TRACES = 40_000  # a call brings a span and a trace
 
 
-_NOT_OF_THE_STORE = frozenset({"unwritten", "_chains", "deletions"})
+_NOT_OF_THE_STORE = frozenset({"unwritten", "_chains", "deletions", "_content_ids"})
+_CONTENTS = 64  # of which the ids are cached, so at most 8 MB
+_CONTENT_BYTES = range(2_048, 131_072)  # of such a content: a smaller one is hashed as fast as it is looked up
 
 
 @dataclass(slots=True)
@@ -71,6 +73,8 @@ class CaptureCache:
     tools: Lru[tuple[str, int, int], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
     _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
+    # (key, content) → its id. A plain dict: threads that prepare large calls write it too
+    _content_ids: dict[tuple[bytes, bytes], bytes] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)  # by project, the number of deletions that the entries know
 
     def forget(self, deletions: Mapping[str, int]) -> None:
@@ -79,6 +83,20 @@ class CaptureCache:
             if cache.name not in _NOT_OF_THE_STORE and cache.default_factory is not MISSING:
                 setattr(self, cache.name, cache.default_factory())
         self.deletions |= deletions
+
+    def content_id(self, key: bytes, content: bytes) -> bytes:
+        """Return `content_hashes.content_id`, cached for what agents send with every call.
+
+        For 51 kB of tools 14 µs, by Python's own hash and a comparison, and not 56 µs.
+        """
+        if len(content) not in _CONTENT_BYTES:
+            return content_hashes.content_id(key, content)
+        known = self._content_ids.get((key, content))
+        if known is None:
+            if len(self._content_ids) >= _CONTENTS:
+                self._content_ids.clear()
+            known = self._content_ids[key, content] = content_hashes.content_id(key, content)
+        return known
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
         """Return `content_hashes.chain_node_ids` of these messages, cached for the writer, which uses the same list."""

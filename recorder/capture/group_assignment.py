@@ -10,12 +10,13 @@ share one sequence of numbers. Implicit groups belong to the project.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
+
+import orjson
 
 from recorder.capture import statements as sql
 from recorder.capture.trajectories import ExistingTrajectory, NewTrajectory, RequestedTrajectory, group_by_project
@@ -23,7 +24,7 @@ from recorder.ids import new_id
 from recorder.states import GroupState, Purpose
 from recorder.store.write_backends import Executor
 
-_STATES: Final = json.dumps([state.value for state in GroupState])
+_STATES: Final = orjson.dumps([state.value for state in GroupState]).decode()
 _GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key, owner
 
 
@@ -74,8 +75,10 @@ def assign_groups(
     joined = [_join(known, n, group_size) for n in newcomers]
     versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
     used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
-    ex.many(sql.INSERT_GROUPS, [_group_row(g, p, at) for g, p in used.values() if g.new])
-    ex.many(sql.JOIN_GROUPS, [_join_row(g, p, at) for g, p in used.values() if not g.new])
+    if opened := [_group_row(g, p, at) for g, p in used.values() if g.new]:
+        ex.many(sql.INSERT_GROUPS, opened)
+    if entered := [_join_row(g, p, at) for g, p in used.values() if not g.new]:
+        ex.many(sql.JOIN_GROUPS, entered)
     return list(zip(joined, versions, strict=True))
 
 
@@ -104,7 +107,7 @@ def _latest_groups(ex: Executor, newcomers: Sequence[NewTrajectory]) -> _KeyedGr
 
 
 def _note_explicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[_GroupKey]) -> None:
-    names = json.dumps(sorted({key[2] for key in keys}))
+    names = _json_list(sorted({key[2] for key in keys}))
     newest = {row[1]: GroupCandidate(*row) for row in ex.all(sql.NEWEST_EXPLICIT, project=project_id, keys=names)}
     shared: dict[str, GroupCandidate] = {}  # by id: keys that join one group count its members together
     for key in keys:
@@ -120,8 +123,12 @@ def _note_explicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Seq
 
 
 def _note_implicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[str]) -> None:
-    for row in ex.all(sql.NEWEST_OPEN_IMPLICIT, project=project_id, keys=json.dumps(keys)):
+    for row in ex.all(sql.NEWEST_OPEN_IMPLICIT, project=project_id, keys=_json_list(keys)):
         known.note((project_id, "implicit", row[2], ""), GroupCandidate(*row))
+
+
+def _json_list(texts: Sequence[str]) -> str:
+    return orjson.dumps(texts).decode()
 
 
 def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTrajectory], group_size: int) -> None:
@@ -136,7 +143,7 @@ def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTr
         if group is None or group.declared or group.members + count > group_size:
             full[key[0]].append(key[2])
     for project_id, keys in full.items():
-        for name, last in ex.all(sql.LAST_SEQUENCES, project=project_id, keys=json.dumps(sorted(keys)), states=_STATES):
+        for name, last in ex.all(sql.LAST_SEQUENCES, project=project_id, keys=_json_list(sorted(keys)), states=_STATES):
             known.counted[project_id, "implicit", name] = -1 if last is None else last
 
 

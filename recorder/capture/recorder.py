@@ -395,7 +395,7 @@ class Recorder:
             access,
             request.messages,
             request.tools,
-            address.purpose.value,
+            str(address.purpose),
             continued=continued,
             masked=self._masked,
         )

@@ -166,6 +166,8 @@ def _ref_of(row: ExistingTrajectory, wanted: RequestedTrajectory, adopted: Group
 
 def _pin(ex: Executor, found: Sequence[tuple[ExistingTrajectory, RequestedTrajectory]]) -> None:
     """Pin trajectories that existed before their first call (attempts of campaigns), and their groups, by that call."""
+    if not found:
+        return
     loose = [(row, wanted) for row, wanted in found if row.version_id is None or row.alias_id is None]
     pins = [(row, wanted, _pinned(row, wanted)) for row, wanted in loose]
     offered = {
@@ -184,6 +186,8 @@ def _adopt(
 
     An explicit group has its row already and gets its alias; an implicit one is joined now.
     """
+    if not found:
+        return {}
     bare = [(row, wanted) for row, wanted in found if row.alias_id is None and wanted.alias_id is not None]
     ex.many(sql.NAME_GROUPS, [(wanted.alias_id, row.group_id) for row, wanted in bare if row.group_id is not None])
     alone = [(row, wanted) for row, wanted in bare if row.group_id is None and group_key(wanted) is not None]

@@ -165,7 +165,7 @@ class TrajectoryResolver:
         as_sent, request = request, self._redaction.request(request)
         group, messages = group or "", request.messages
         key = await self._key_of(project_id)
-        tools = content_hashes.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
+        tools = self._memory.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
         ends = await self._ends(project_id, messages) if has_answer(messages) else []
         told = await self._told(project_id, messages) if ends else []
         asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, access)
@@ -290,7 +290,9 @@ class TrajectoryResolver:
         within: Callable[[TrajectoryRef], bool] = lambda _: True,
     ) -> Resolution | None:
         """Find the one unanswered request that an SDK's retry repeats. An answered one may be another client's."""
-        attempts = self._attempts_at(project_id, request.body_hash, access) if request.retry_count > 0 else ()
+        if request.retry_count <= 0:
+            return None
+        attempts = self._attempts_at(project_id, request.body_hash, access)
         known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
         attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
         if attempt is not None:

@@ -27,7 +27,7 @@ from recorder.messages.calls import (
     SampledChoice,
     TrajectoryRef,
 )
-from recorder.messages.long_texts import dump_long_texts, has_long_content
+from recorder.messages.long_texts import LONG_CHARS, dump_long_texts
 from recorder.messages.plain_text import parse_tool_requests
 from recorder.messages.tool_results import shown_results
 from recorder.messages.trainability import untrainable_reason
@@ -80,10 +80,12 @@ class PreparedCall:
     deletions: int  # `CaptureCache.deletions` at preparation: if it differs, omitted rows may be missing
 
 
-def json_text(value: object) -> str:
+def json_text(value: Any) -> str:
     """Return `value` as JSON, with its order of keys."""
     try:
-        return (dump_long_texts(value) if has_long_content(value) else orjson.dumps(value)).decode()
+        if value.__class__ is dict and (text := value.get("content")).__class__ is str and len(text) > LONG_CHARS:
+            return dump_long_texts(value).decode()
+        return orjson.dumps(value).decode()
     except TypeError:  # integers beyond 64 bits, lone surrogates
         return json.dumps(value, separators=(",", ":"), default=_as_dict)
 
@@ -118,13 +120,14 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
     # a caller that states a trajectory states it in every call
     is_stated = attribution.confidence is Confidence.STATED
     question = exchanges.question_form(key, request.messages) if exchange_ids and not is_stated else None
-    choices, leaves = [], []
+    choices, leaves, sampled_bytes = [], [], 0
     for choice in turn.choices:
         touched = redacted is not None and choice.index in redacted.choices
         node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
         row, leaf = _choice(turn, choice, node, prompt, hashes, seed, readable)
         exchange = exchanges.exchange_id(key, question, choice.message) if choice.message is not None else None
         choices.append((*row, exchange))
+        sampled_bytes += len(row[3] or b"") + len(row[4] or b"")  # ids and logprobs
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
     brought = _brought_results(turn, key)
@@ -143,7 +146,9 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
         body_hash=request.body_hash,
         retry_count=request.retry_count,
         started_at=turn.started_at,
-        issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
+        issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids]
+        if turn.issued_ids
+        else (),
         confidence=attribution.confidence,
         tool_requests=_tool_requests(turn, key),
         brought=brought,
@@ -157,7 +162,7 @@ def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache, *, exchange_i
         prompt_hashes=hashes,
         row_middle=middle,
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at, process),
-        size_bytes=writing.size_bytes + held + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+        size_bytes=writing.size_bytes + held + 2 * len(prompt or b"") + sampled_bytes + ROW_BYTES,
         deletions=deletions,
     )
 
@@ -197,11 +202,11 @@ def _row_middle(turn: RecordedCall, prompt_node: bytes | None, writing: _RowBuil
         request.dialect,
         request.endpoint,
         request.stream,
-        turn.state.value,
+        str(turn.state),  # not .value: two calls of Python functions
         None,  # superseded_by
-        turn.call_kind.value,
+        str(turn.call_kind),
         turn.attribution.source,
-        turn.attribution.confidence.value,
+        str(turn.attribution.confidence),
         prompt_node,
         writing.blob("tools", request.tools) if request.tools else None,
         writing.blob("response_format", form) if form is not None else None,
@@ -247,7 +252,7 @@ class _RowBuilder:
 
     def blob(self, kind: str, value: object) -> bytes:
         content = content_hashes.canonical_json(value)
-        return self._blob(kind, content_hashes.content_id(self._key, content), content)
+        return self._blob(kind, self._memory.content_id(self._key, content), content)
 
     def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
         bare, taken = media.extract_media(self._key, message)
@@ -302,10 +307,6 @@ def _response_meta(turn: RecordedCall) -> str | None:
     if turn.stated_kind is not None:
         meta[STATED_KIND] = True
     return json_text(meta) if meta else None
-
-
-def _size(choice: Row) -> int:
-    return len(choice[3] or b"") + len(choice[4] or b"")
 
 
 def call_row(prepared: PreparedCall, trajectory_id: str, parent_hashes: bytes) -> Row:

@@ -105,5 +105,8 @@ def trajectory_key(wanted: RequestedTrajectory) -> PlaceKey:
 
 def group_by_project(places: Iterable[RequestedTrajectory]) -> Iterable[tuple[str, list[RequestedTrajectory]]]:
     """Group requested trajectories by project, because a statement reads one project."""
-    ordered = sorted(places, key=lambda p: p.project_id)
+    ordered = list(places)
+    if len(ordered) == 1:
+        return [(ordered[0].project_id, ordered)]
+    ordered.sort(key=lambda p: p.project_id)
     return [(project_id, list(of)) for project_id, of in groupby(ordered, key=lambda p: p.project_id)]

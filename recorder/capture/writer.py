@@ -282,10 +282,20 @@ class Writer:
             job.done.set_exception(as_unavailable(error))
 
     async def _commit(self, transaction: _Transaction) -> None:
-        turns = [j for j in transaction.jobs if isinstance(j, CallJob) and not self._overtaken(j)]
-        places = [j for j in transaction.jobs if isinstance(j, TrajectoryJob) and not j.done.cancelled()]
-        closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
-        tools = [j for j in transaction.jobs if isinstance(j, ToolJob)]
+        turns: list[CallJob] = []
+        places: list[TrajectoryJob] = []
+        closing: list[CloseJob] = []
+        tools: list[ToolJob] = []
+        for job in transaction.jobs:
+            match job:
+                case CallJob() if not self._overtaken(job):
+                    turns.append(job)
+                case TrajectoryJob() if not job.done.cancelled():
+                    places.append(job)
+                case CloseJob():
+                    closing.append(job)
+                case ToolJob():
+                    tools.append(job)
         hashes = await self._parent_hashes(turns)
         written = [self._written(job, hashes) for job in turns]
         batch = Batch(
@@ -295,7 +305,7 @@ class Writer:
             moves=self._moves(turns),
             touched=self._touched(turns),
             resettle=self._resettle(turns),
-            tool_calls=[(j.row, j.trajectory_id) for j in tools],
+            tool_calls=[(j.row, j.trajectory_id) for j in tools] if tools else (),
             deletions={j.prepared.project_id: j.prepared.deletions for j in turns},
             ending=self._ending(turns, closing),
             left_open=tuple(self._left_open.values()),
@@ -303,7 +313,7 @@ class Writer:
 
         def work(ex: Executor) -> BatchOutcome:
             transaction.began = True
-            if any(j.done.cancelled() for j in places):
+            if places and any(j.done.cancelled() for j in places):
                 raise _WaitEnded
             return batches.write_batch(ex, batch)
 
@@ -313,13 +323,15 @@ class Writer:
             ended = {id_: TrajectoryEnd(id_, TrajectoryState.COMPLETED, "done") for id_ in done}
             await close_trajectories(conn, list((asked | ended).values()))
 
-        ends = bool(closing) or any(_ends(w.prepared) for w in written)
-        nodes, size = sum(len(j.prepared.nodes) for j in turns), sum(j.size_bytes for j in turns)
-        large = nodes > _LARGE_NODES or size > _LARGE_BYTES
+        ends, nodes, size_bytes = bool(closing), 0, 0
+        for job in turns:
+            ends = ends or _ends(job.prepared)
+            nodes += len(job.prepared.nodes)
+            size_bytes += job.prepared.size_bytes
+        large = nodes > _LARGE_NODES or size_bytes > _LARGE_BYTES
         outcome = await self._backend.write(work, close if ends else None, large=large)
         remember_batch(self._memory, written, outcome)
-        self._ended.difference_update(j.prepared.call_id for j in turns)
-        self._note_shown(turns)
+        self._note_written(turns)
         for _, call_id, _ in batch.left_open:
             self._shown.discard(call_id)
             self._left_open.pop(call_id, None)
@@ -356,12 +368,15 @@ class Writer:
             retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
         )
 
-    def _note_shown(self, turns: Sequence[CallJob]) -> None:
-        for turn in (j.prepared for j in turns):
+    def _note_written(self, turns: Sequence[CallJob]) -> None:
+        for job in turns:
+            turn = job.prepared
+            self._ended.discard(turn.call_id)
             if turn.state is CallState.OPEN:
                 self._shown.add(turn.call_id)
             else:
                 self._shown.discard(turn.call_id)
+                self.counts.committed_turns += 1
 
     def _moves(self, turns: Sequence[CallJob]) -> dict[str, TrajectoryRef]:
         asked = {j.prepared.trajectory.id for j in turns}
@@ -376,9 +391,12 @@ class Writer:
         return {group for ref in refs if (group := (self._memory.moved.get(ref.id) or ref).group_id) is not None}
 
     def _resettle(self, turns: Sequence[CallJob]) -> set[tuple[str, bytes]]:
-        parents = (j.prepared.parent for j in turns)
-        keys = (self._memory.superseded.get(p.call_id) for p in parents if p is not None)
-        return {key for key in keys if key is not None}
+        found: set[tuple[str, bytes]] = set()
+        for job in turns:
+            parent = job.prepared.parent
+            if parent is not None and (key := self._memory.superseded.get(parent.call_id)) is not None:
+                found.add(key)
+        return found
 
     def _answer(
         self,
@@ -388,7 +406,6 @@ class Writer:
         outcome: BatchOutcome,
     ) -> None:
         self.counts.commits += 1
-        self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
             # a trajectory of another key may be sealed: its owner's next call continues it
             if place.remembered and place.place.access.may_name(ref.made_by):

@@ -254,7 +254,10 @@ def written_ids(messages: Sequence[Message]) -> list[str]:
 
 def has_answer(messages: Sequence[Message]) -> bool:
     """Whether a conversation has an assistant message."""
-    return any(m.get("role") == "assistant" for m in messages)
+    for message in messages:  # noqa: SIM110 - no generator: it is asked three times a call
+        if message.get("role") == "assistant":
+            return True
+    return False
 
 
 def answer_nodes(messages: Sequence[Message], chain: Sequence[bytes], limit: int = 64) -> list[bytes]:

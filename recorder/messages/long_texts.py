@@ -20,12 +20,6 @@ def dump_long_texts(value: object, option: int = 0) -> bytes:
     return orjson.dumps(_with_fragments(value), option=option)
 
 
-def has_long_content(value: object) -> bool:
-    """Whether a value is a message whose content is a long text."""
-    content = value.get("content") if isinstance(value, dict) else None
-    return content.__class__ is str and len(content) > LONG_CHARS
-
-
 def _with_fragments(value: Any) -> Any:
     """Return the value with each long text encoded. Raises TypeError for a text with half a character."""
     if isinstance(value, str):

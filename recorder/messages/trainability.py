@@ -127,7 +127,9 @@ def _of_choice(choice: SampledChoice) -> Exclusion | None:
 
 def _of_usage(turn: RecordedCall) -> Exclusion | None:
     prompt = None if turn.prompt_token_ids is None else len(turn.prompt_token_ids)
-    sampled = sum(len(choice.token_ids or ()) for choice in turn.choices)
+    sampled = 0
+    for choice in turn.choices:
+        sampled += len(choice.token_ids or ())
     return Exclusion.IDS_DISAGREE if contradicts_usage(turn.usage, prompt, sampled) else None
 
 

@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 from sqlalchemy import update
@@ -31,6 +31,21 @@ LOOK_EVERY_S: Final = 1.0
 _TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_at))
 
 
+class _NotedCommit:
+    """The context of every commit. One object and no generator: 20 function calls less for each commit."""
+
+    def __init__(self, monitor: StoreHealthMonitor) -> None:
+        self._monitor = monitor
+
+    async def __aenter__(self) -> None:
+        await self._monitor.begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._monitor.end(error)
+
+
 class StoreHealthMonitor:
     """The health of the store as one process observes it. `start()` it after the write backend."""
 
@@ -41,6 +56,7 @@ class StoreHealthMonitor:
         self._failed: str | None = None
         self._writing_since: float | None = None
         self._one = asyncio.Lock()
+        self._noted = _NotedCommit(self)
         self._told: str | None = None
         self._alarm = RateLimitedLog(log)
         self._task: asyncio.Task[None] | None = None
@@ -70,21 +86,23 @@ class StoreHealthMonitor:
                 return f"a commit has waited for {waits_s:.0f} s: another program locks the store, or its disk hangs"
         return self._failed
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
+    def writing(self) -> _NotedCommit:
         """A context around one commit: its duration and outcome are noted. Only one commit runs at a time."""
+        return self._noted
+
+    async def begin(self) -> None:
+        """Wait for the end of another commit, and begin one."""
         await self._one.acquire()
         self._writing_since = time.monotonic()
-        try:
-            yield
-        except StoreUnavailable as e:
-            self._failed = str(e)
-            raise
-        else:
+
+    def end(self, error: BaseException | None) -> None:
+        """End a commit."""
+        if error is None:
             self._failed, self.away = None, False
-        finally:
-            self._writing_since = None
-            self._one.release()
+        elif isinstance(error, StoreUnavailable):
+            self._failed = str(error)
+        self._writing_since = None
+        self._one.release()
 
     async def _run(self) -> None:
         while not self._stopping.is_set():

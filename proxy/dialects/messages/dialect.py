@@ -62,8 +62,17 @@ class MessagesDialect:
         except RecursionError as e:
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in _APART}
-        request = chat_fields.recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        request = replace(request, dropped_tools=tuple(dropped.tools), dropped_items=tuple(dropped.items))
+        request = chat_fields.recorded_request(
+            chat,
+            rest,
+            body,
+            headers,
+            rules,
+            dialect=self.name,
+            endpoint=self.path,
+            dropped_tools=tuple(dropped.tools),
+            dropped_items=tuple(dropped.items),
+        )
         return MessagesReader(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:

@@ -7,8 +7,9 @@ Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`reco
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from recorder.capture.lookups import statements as sql
 from recorder.messages import lineage
@@ -159,14 +160,43 @@ def _match(row: Row) -> Match:
     return Match(call_id, choice, trajectory_id, is_open, bool(continued), at, session, hinted)
 
 
+_DEEPEST: Final = 2  # answers that are asked for first: earlier ones may be common to many conversations
+
+
+def _leaves_at(ex: Executor, trajectory_ids: Sequence[str], nodes: Sequence[bytes]) -> dict[bytes, list[Match]]:
+    """Return the sampled choices of some trajectories by their node.
+
+    It reads the rows of these nodes, and not all calls of the trajectories, unless more than `MOST_EQUAL` conversations
+    are equal so far.
+    """
+    if not nodes or not trajectory_ids:
+        return {}
+    rows = ex.all(sql.LEAVES_AT, nodes=list(nodes))
+    if len(rows) > sql.MOST_EQUAL:
+        rows = (
+            ex.all(sql.LEAVES_IN, trajectory=trajectory_ids[0], nodes=list(nodes))
+            if len(trajectory_ids) == 1
+            else ex.all(sql.LEAVES_AMONG, trajectories=list(trajectory_ids), nodes=list(nodes))
+        )
+    wanted = frozenset(trajectory_ids)
+    found: dict[bytes, list[Match]] = {}
+    for row in rows:
+        if row[3] in wanted:
+            found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    return found
+
+
+def _first(matches: Mapping[bytes, list[Match]], ends: Sequence[bytes]) -> list[Match]:
+    """Return the matches at the first of `ends` with any."""
+    return next((matches[end] for end in ends if end in matches), [])
+
+
 def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:
     """Return the sampled choice of a trajectory, or of one that it continues, at the first of `ends` with one."""
     home: str | None = trajectory_id if ends else None
     while home is not None:
-        matches: dict[bytes, list[Match]] = {}
-        for row in ex.all(sql.LEAVES_IN, trajectory=home, nodes=list(ends)):
-            matches.setdefault(bytes(row[0]), []).append(_match(row[1:]))
-        here = next((matches[end] for end in ends if end in matches), [])
+        deepest = _leaves_at(ex, [home], ends[:_DEEPEST])
+        here = _first(deepest, ends) or _first(_leaves_at(ex, [home], ends[_DEEPEST:]), ends)
         if (found := decide_parent(here).match) is not None:
             return ParentCall(found.call_id, found.choice)
         home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
@@ -200,14 +230,13 @@ def find_session_trajectories(
     runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, access=access.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
-    found: dict[bytes, list[Match]] = {}
-    for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
-        found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    found = _leaves_at(ex, ids, ends[:_DEEPEST])
     for end, turn in zip(ends, told, strict=False):
         matches = found.get(end) or (find_retold_in(ex, project_id, turn, ids, access) if ids else [])
         if matches:
             return SessionTrajectories(ids, open_ids, matches)
-    return SessionTrajectories(ids, open_ids, next((found[end] for end in ends if end in found), []))
+    earlier = _leaves_at(ex, ids, ends[_DEEPEST:])
+    return SessionTrajectories(ids, open_ids, _first(found, ends) or _first(earlier, ends))
 
 
 def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[lineage.RecordedAnswer]:

@@ -189,8 +189,26 @@ _answers_to = (
 ANSWERS_TO: Final = Statement(
     _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
 )
-# The sampled choices of one trajectory at some nodes. `coalesce` prevents SQLite from starting with the nodes, which
-# thousands of trajectories may share; the calls of one trajectory are few.
+# The sampled choices at some nodes, of whatever trajectory: one row for each, as few conversations share a deep node.
+# With more than MOST_EQUAL rows some may be missing: ask LEAVES_IN or LEAVES_AMONG.
+LEAVES_AT: Final = Statement(
+    select(
+        choices.c.node_id,
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _state(),
+        _continued.label("continued"),
+        calls.c.started_at,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .where(choices.c.node_id.in_(bindparam("nodes", expanding=True)))
+    .limit(literal_column(str(MOST_EQUAL + 1)))
+    .offset(literal_column("0"))
+)
+# The sampled choices of one trajectory at nodes that many trajectories share. `coalesce` prevents SQLite from starting
+# with the nodes.
 LEAVES_IN: Final = Statement(
     select(
         choices.c.node_id,
