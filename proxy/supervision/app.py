@@ -28,7 +28,7 @@ from proxy.admission.pages import HEADERS as PAGE_HEADERS
 from proxy.admission.pages import HTML
 from proxy.admission.replies import MCP_PATH, error_headers, render_error, send_error, translate_error
 from proxy.api.actions import HoneActions
-from proxy.api.mcp_mount import McpMount
+from proxy.api.mcp.mount import McpMount
 from proxy.api.routes import HANDLERS, MAX_BODY_BYTES, OPENAPI, check_request, methods_at
 from proxy.api.status import Setting, StatusService
 from proxy.dashboard.chart_drawer import ChartDrawer

@@ -1,7 +1,7 @@
 """Hone's own MCP server at `/hone/mcp`: agents and assistants read recorded data, give feedback and move versions.
 
 Owns: the tools, their descriptions and scopes (`read`, `feedback`, `admin` to move versions). Refuses: the work itself
-(`proxy.api.actions`, `recorder`), the tools' results (`proxy.api.mcp_answers`), and gateway traffic, which is another
+(`proxy.api.actions`, `recorder`), the tools' results (`proxy.api.mcp.answers`), and gateway traffic, which is another
 server.
 
 The server is stateless in both eras of the protocol, so no session can be taken over.
@@ -31,7 +31,7 @@ from proxy.api.actions import (
     roll_back_alias,
     write_feedback,
 )
-from proxy.api.mcp_answers import (
+from proxy.api.mcp.answers import (
     MAX_CHARS,
     MAX_PAGE,
     AliasMove,

@@ -1,7 +1,7 @@
 """Results of the tools of `/hone/mcp`: pages of trajectories and groups, a paged transcript, feedback, moves.
 
 Owns: the shapes, which become the tools' output schemas, and the size limits of texts. Refuses: loading the data
-(`proxy.api.mcp_server`).
+(`proxy.api.mcp.server`).
 
 Texts of models, tools and users are data of a result, cut to a bounded size, and never part of a tool's description.
 """

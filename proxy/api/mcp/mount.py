@@ -1,6 +1,6 @@
 """Mount of Hone's own MCP server, which is built at its first request.
 
-Owns: when the server is built, and its lifetime. Refuses: what it does (`proxy.api.mcp_server`).
+Owns: when the server is built, and its lifetime. Refuses: what it does (`proxy.api.mcp.server`).
 
 Importing the SDK takes half a second and building the tools' schemas a quarter more. A proxy starts without both; the
 first request builds them in a thread, while other requests continue.
@@ -17,7 +17,7 @@ from proxy.api.actions import HoneActions
 from proxy.http.asgi import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from proxy.api.mcp_server import HoneMcp
+    from proxy.api.mcp.server import HoneMcp
 
 
 class McpMount:
@@ -62,6 +62,6 @@ class McpMount:
 
 
 def _make(hone: HoneActions) -> HoneMcp:
-    from proxy.api.mcp_server import HoneMcp
+    from proxy.api.mcp.server import HoneMcp
 
     return HoneMcp(hone)

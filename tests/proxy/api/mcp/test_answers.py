@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.api.mcp_answers import MAX_PAGE, Transcript, build_transcript, next_page
+from proxy.api.mcp.answers import MAX_PAGE, Transcript, build_transcript, next_page
 from recorder.messages.calls import Message
 from recorder.queue.judging.scores import NewPart
 from recorder.states import Origin, Purpose, TrajectoryState
