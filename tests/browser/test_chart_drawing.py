@@ -162,7 +162,7 @@ async def test_without_scripts_the_servers_image_shows(unscripted_tab: Visitor) 
         images = page.locator("hone-chart img")
         await expect(images.first).to_be_visible()
         assert len(asked) == await images.count()
-        assert all("chart" in str(await image.get_attribute("alt")) for image in await images.all())
+        assert all(["chart" in str(await image.get_attribute("alt")) for image in await images.all()])
         await page.unroute("**/hone/charts/*.svg?*")
 
 
