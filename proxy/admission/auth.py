@@ -42,7 +42,6 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/versions", Scope.READ),
     ("/hone/v1/steps", Scope.READ),
     ("/hone/v1/training", Scope.READ),
-    ("/hone/v1/campaigns", Scope.READ),
     ("/hone/v1/traffic", Scope.READ),
     ("/hone/v1/charts/", Scope.READ),
     ("/hone/v1/status", Scope.READ),
@@ -51,7 +50,6 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/judge", Scope.READ),
     ("/hone/v1/review", Scope.READ),
     ("/hone/v1/tools", Scope.READ),
-    ("/hone/v1/settings", Scope.READ),
     ("/hone/v1/keys", Scope.ADMIN),
     ("/hone/v1/programs", Scope.ADMIN),
     ("/hone/v1/notifications/test", Scope.ADMIN),
@@ -67,7 +65,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
 )
 
 # Everybody who reads may read these; a change needs admin, as a change of tags does.
-_COLLECTED = ("/hone/v1/datasets", "/hone/v1/filters")
+_CHANGED_BY_ADMINS = ("/hone/v1/datasets", "/hone/v1/filters", "/hone/v1/settings", "/hone/v1/campaigns")
 
 # The pages' script reads these: the sign-in that opens a page opens them too. They only read, and CORS allows no page
 # of another origin to send a cookie along.
@@ -84,10 +82,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method == "DELETE":
             return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
-    if path.startswith(_COLLECTED):
+    if path.startswith(_CHANGED_BY_ADMINS):
         return Scope.READ if method in SAFE_METHODS else Scope.ADMIN
-    if path.startswith("/hone/v1/settings") and method not in SAFE_METHODS:
-        return Scope.ADMIN
     if path.rstrip("/") == "/mcp" or (path.startswith("/hone/v1/calls/") and method not in SAFE_METHODS):
         return Scope.INFER  # a call is asked again: its route requires further scopes itself
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)

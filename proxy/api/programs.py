@@ -56,7 +56,7 @@ async def show_log(
 async def request_job(programs: ForPrograms, request: AnyRequest, data: JSONBody[JobRequest]) -> Response[bytes]:
     """Have `hone up` start a job that hone.toml declares, or stop it. One runs at a time; 409 without `hone up`."""
     await programs.request(data.action, data.job, caller_id(caller_of(request)))
-    return json_response(await programs.view())
+    return json_response(await programs.view(), status=202)
 
 
 class TrialRequest(BaseModel):
@@ -77,4 +77,4 @@ async def request_trial(
     """Have `hone up` judge a group by a recipe of hone.toml. It stores no score: the log `trial` has the result."""
     group = await find_group(hone.project, data.group)
     await programs.request_trial(group, data.recipe, caller_id(caller_of(request)))
-    return json_response(await programs.view())
+    return json_response(await programs.view(), status=202)

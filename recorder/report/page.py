@@ -16,7 +16,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import jinja2
@@ -36,6 +36,13 @@ PAGE_ROWS: Final = (5, 15)  # of both on the page, which a browser loads again a
 _NAMED: Final = re.compile(r'(\bid="|href="#|url\(#)')
 _TRAJECTORY: Final = "traj_"  # the prefix of trajectories' ids
 _TRACK: Final = 120.0  # length of the line that shows an interval
+
+
+class HasMarkup(Protocol):
+    """A rendered part of a page, as templates take it."""
+
+    def __html__(self) -> str:
+        """Return its HTML, escaped where it must be."""
 
 
 def write_page(report: CampaignReport, path: Path) -> None:
@@ -60,7 +67,7 @@ def render_page(report: CampaignReport, drawings: Mapping[str, str] | None = Non
     )
 
 
-def render_results(report: CampaignReport, pictures: Mapping[str, Markup]) -> Markup:
+def render_results(report: CampaignReport, pictures: Mapping[str, HasMarkup]) -> Markup:
     """The same results as a part of a page below /hone, with links to versions and trajectories.
 
     `pictures`: what shows each chart, by its name.
@@ -78,7 +85,7 @@ def report_charts(report: CampaignReport) -> dict[str, Chart]:
 
 
 def _values(
-    report: CampaignReport, pictures: Mapping[str, Markup], steps: tuple[int, int], validations: tuple[int, int]
+    report: CampaignReport, pictures: Mapping[str, HasMarkup], steps: tuple[int, int], validations: tuple[int, int]
 ) -> dict[str, Any]:
     return {
         "report": report,

@@ -50,7 +50,7 @@ async def log_page(context: ForPages, request: AnyRequest, name: FromPath[str]) 
 
 @get("/programs/{name:str}/lines", include_in_schema=False)
 async def log_lines(
-    context: ForPages, request: AnyRequest, name: FromPath[str], after: FromQuery[int]
+    context: ForPages, request: AnyRequest, name: FromPath[str], after: FromQuery[int] = 0
 ) -> Response[bytes]:
     """The lines since `after` as JSON, for the page's script. Raises UnknownObject, BadRequest."""
     caller_of(request).require(Scope.ADMIN, "reading logs")
