@@ -50,6 +50,7 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/judge", Scope.READ),
     ("/hone/v1/review", Scope.READ),
     ("/hone/v1/tools", Scope.READ),
+    ("/hone/v1/setting-changes", Scope.READ),
     ("/hone/v1/keys", Scope.ADMIN),
     ("/hone/v1/programs", Scope.ADMIN),
     ("/hone/v1/notifications/test", Scope.ADMIN),

@@ -49,16 +49,21 @@ async def show_outcome_charts(hone: Injected) -> Response[bytes]:
 
 @get("/hone/v1/charts/campaigns", responses=_CHARTS)
 async def show_campaign_charts(
-    hone: Injected, alias: FromQuery[str | None] = None, campaign: FromQuery[list[str] | None] = None
+    hone: Injected, alias: FromQuery[str | None] = None, campaign: FromQuery[str | None] = None
 ) -> Response[bytes]:
     """Return the chart `campaigns`: the measure after each step, with 95 % intervals, of one campaign or of several.
 
-    `campaign`: an id among the newest ten, any number of times; without it, the newest campaign.
+    `campaign`: ids among the newest ten, separated by commas; without it, the newest campaign.
     """
-    return json_response(await load_campaign_charts(hone.project, campaign or [], alias or None))
+    return json_response(await load_campaign_charts(hone.project, split_ids(campaign), alias or None))
 
 
 @get("/hone/v1/charts/traffic", responses=_CHARTS, operation_class=TrafficQuery)
 async def show_traffic_charts(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """Return the charts of traffic over a range of time, by the parameters of `/hone/v1/traffic`."""
     return json_response(traffic_charts(await load_traffic(hone.project, parse_traffic_query(request))))
+
+
+def split_ids(listed: str | None) -> list[str]:
+    """Return the ids of a list with commas, as the query of a chart has them."""
+    return [one for one in (listed or "").split(",") if one]

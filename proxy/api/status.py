@@ -202,7 +202,7 @@ class NewValue(BaseModel):
     """As in hone.toml; null: not set."""
 
 
-@get("/hone/v1/settings/changes", responses=response_spec(200, list[SettingChange]))
+@get("/hone/v1/setting-changes", responses=response_spec(200, list[SettingChange]))
 async def show_setting_changes(hone: Injected) -> Response[bytes]:
     """Return the last fifty changes of settings at run time, newest first: who changed what, when, before and after."""
     return json_response(await list_changes(hone.project))

@@ -12,6 +12,7 @@ from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 
 from proxy.api.actions import get_alias
+from proxy.api.charts import split_ids
 from proxy.dashboard.chart_drawer import ChartFailed
 from proxy.dashboard.renderer import ForPages, PageContext, page_headers
 from proxy.errors import UnknownObject
@@ -35,12 +36,12 @@ async def chart_image(
     name: FromPath[str],
     alias: FromQuery[str | None] = None,
     before: FromQuery[int | None] = None,
-    campaign: FromQuery[list[str] | None] = None,
+    campaign: FromQuery[str | None] = None,
     dark: FromQuery[bool] = False,
 ) -> Response[bytes]:
     """A chart as SVG. Raises UnknownObject."""
     named = name.removesuffix(".svg")
-    charts = await _charts(context, named, alias or None, before, campaign or [])
+    charts = await _charts(context, named, alias or None, before, split_ids(campaign))
     if named not in charts:
         raise UnknownObject(f"there is no chart {named[:100]!r}: use {', '.join([*_SETS, *charts])}.")
     return await draw_image(context, charts[named], dark=dark)

@@ -54,7 +54,7 @@ These settings change while programs run: of `[learn]` `paused`, `steps_per_hour
 
 The proxy with its workers, the judge, the learner and `hone up` follow within 250 ms. A change wins over `hone.toml`,
 variables and flags, also after a restart, until it is undone; `hone config` and the page show its origin as `page`. The
-store has every change: who, when, the value before and after (`GET /hone/v1/settings/changes`). Hone never writes
+store has every change: who, when, the value before and after (`GET /hone/v1/setting-changes`). Hone never writes
 `hone.toml`: the page shows the lines to paste. Every other setting needs a restart.
 
 - A new `promote` decides a version that waits at its gate. A new `canary_share` moves a running canary, unless a person

@@ -86,7 +86,14 @@ async def training_page(
         paused=None if (follower := context.hone.settings) is None else follower.learn.paused,
         charts_of=step_charts(overview.steps),
         campaigns_chart=campaign_chart(drawn),
-        campaigns_query=urlencode([*([("alias", alias)] if alias else []), *(("campaign", one.id) for one in drawn)]),
+        campaigns_query=urlencode(
+            ({"alias": alias} if alias else {}) | ({"campaign": ",".join(one.id for one in drawn)} if drawn else {})
+        ),
+            [
+                *([("alias", alias)] if alias else []),
+                *([("campaign", ",".join(one.id for one in drawn))] if drawn else []),
+            ]
+        ),
         drawn=drawn,
         outcomes=outcome_chart(overview.outcomes),
     )

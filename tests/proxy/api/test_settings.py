@@ -17,6 +17,7 @@ from tests.proxy.until import until
 pytestmark = pytest.mark.slow
 
 PATH = "/hone/v1/settings"
+CHANGES = "/hone/v1/setting-changes"
 STEPS = f"{PATH}/learn.steps_per_hour"
 JSON = {"content-type": "application/json"}  # without keys, what a form of another site cannot send
 ORIGIN = {"learn.steps_per_hour": "hone.toml"}
@@ -56,7 +57,7 @@ async def test_a_change_is_shown_with_its_origin_until_it_is_undone(proxy: Proxy
     assert one["change"]["by"] == "somebody on this machine"
     undone = await proxy.http.delete(STEPS, headers=JSON)
     assert (undone.status_code, undone.json()) == (200, before)
-    status, told = await get(proxy, f"{PATH}/changes")
+    status, told = await get(proxy, CHANGES)
     assert status == 200
     assert sorted((c["number"], c["after"], c["undone"]) for c in told) == [(1, 3, False), (2, None, True)]
 
@@ -103,7 +104,7 @@ async def test_what_cannot_be_is_refused_with_its_reason(
 ) -> None:
     answer = await proxy.http.put(f"{PATH}/{key}", json=body)
     assert (answer.status_code, why in answer.text) == (status, True), answer.text
-    assert (await get(proxy, f"{PATH}/changes"))[1] == []
+    assert (await get(proxy, CHANGES))[1] == []
 
 
 async def test_what_was_not_changed_has_nothing_to_undo(proxy: Proxy) -> None:
@@ -118,7 +119,7 @@ async def test_changing_is_for_admins_and_reading_for_readers(store: Store, engi
         for method, path, allowed in (
             ("PUT", STEPS, {"admin"}),
             ("DELETE", STEPS, {"admin"}),
-            ("GET", f"{PATH}/changes", {"read", "admin"}),
+            ("GET", CHANGES, {"read", "admin"}),
         ):
             for name, secret in secrets.items():
                 body = {"value": 2} if method == "PUT" else None
