@@ -89,11 +89,6 @@ async def training_page(
         campaigns_query=urlencode(
             ({"alias": alias} if alias else {}) | ({"campaign": ",".join(one.id for one in drawn)} if drawn else {})
         ),
-            [
-                *([("alias", alias)] if alias else []),
-                *([("campaign", ",".join(one.id for one in drawn))] if drawn else []),
-            ]
-        ),
         drawn=drawn,
         outcomes=outcome_chart(overview.outcomes),
     )
