@@ -89,7 +89,7 @@ async def test_who_only_reads_sees_changes_and_no_form(store: Store) -> None:
     async with FakeEngine() as engine, serving(store, engine, origin={}) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert "4 instead of not set" in page.text
-        assert {form.action for form in page.forms} == {"/hone/sign-out", ""}
+        assert {form.action for form in page.forms} == {"/hone/sign-out", "/hone/search", ""}
         assert not [link for link in page.links if "change=" in link]
         await opened(me, f"{PATH}?change=learn.steps_per_hour", 403)
         assert f"{PATH}/pause" not in {form.action for form in (await opened(me, "/hone/training")).forms}
