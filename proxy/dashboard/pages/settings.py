@@ -10,7 +10,7 @@ import logging
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -197,12 +197,20 @@ async def _page(context: PageContext, request: AnyRequest, wrong: str | None = N
 
 
 def group_by_section(settings: Sequence[Setting]) -> list[tuple[str, list[Setting]]]:
-    """Settings by the first part of their keys; those without a section come first."""
+    """Settings by the first part of their keys; those without a section come first. What several aliases have is
+    explained once.
+    """
+    explained: set[str] = set()
 
     def section(one: Setting) -> str:
         return one.key.partition(".")[0] if "." in one.key else ""
 
-    return [(name, list(ones)) for name, ones in groupby(sorted(settings, key=section), key=section)]
+    def once(one: Setting) -> Setting:
+        repeats = section(one) == "aliases" and one.about in explained
+        explained.add(one.about)
+        return replace(one, about="") if repeats else one
+
+    return [(name, [*map(once, ones)]) for name, ones in groupby(sorted(settings, key=section), key=section)]
 
 
 def read_new_key(form: FormMultiDict) -> NewKey:

@@ -124,3 +124,12 @@ async def test_a_running_campaign_is_paused_or_ended_on_the_page_training(proxy:
     page = await opened(proxy.http, "/hone/training")
     assert "hone train --resume spring <b>" in page.text
     assert "b" not in page.tags
+
+
+async def test_what_several_aliases_have_is_explained_once(store: Store) -> None:
+    others: dict[str, dict[str, float]] = {f"alias-{number}": {} for number in range(6)}
+    async with FakeEngine() as engine, serving(store, engine, origin={}, overrides=others) as proxy:
+        page = await proxy.http.get(PATH)
+    about = "Share of new trajectories that a canary gets."
+    assert (page.text.count(".canary_share</dt>"), page.text.count(about)) == (6, 1)
+    assert len(page.content) < 150_000
