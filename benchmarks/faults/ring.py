@@ -67,7 +67,7 @@ async def running(folder: Path, kind: StoreKind) -> AsyncIterator[Ring]:
     data.mkdir(mode=0o700)
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
-        server = Postgres() if kind == "postgresql" else None
+        server = Postgres(synchronous_commit="on") if kind == "postgresql" else None  # as users run it
         if server is not None:
             stack.callback(server.stop)
             server.create(DATABASE)

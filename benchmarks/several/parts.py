@@ -85,7 +85,7 @@ async def running(folder: Path) -> AsyncIterator[Programs]:
     data, ports = folder / "data", free_ports(5)
     data.mkdir(mode=0o700)
     async with contextlib.AsyncExitStack() as stack:
-        server = Postgres()
+        server = Postgres(synchronous_commit="on")  # as users run it
         stack.callback(server.stop)
         server.create(DATABASE)
         judge = await stack.enter_async_context(serve_judge())

@@ -9,10 +9,11 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from litestar.handlers import HTTPRouteHandler
-from sqlalchemy import select
+from sqlalchemy import Column, Table, select
 
 from proxy.dashboard.routes import HANDLERS
 from recorder.store.database import Store
@@ -82,9 +83,17 @@ async def headers_of(http: httpx.AsyncClient, one: Walked, **headers: str) -> ht
 
 
 async def content(store: Store) -> dict[str, list[str]]:
-    """All that a store holds."""
+    """All that a store holds, but when programs were last seen."""
     async with store.read() as conn:
         return {
-            table.name: sorted(str(tuple(row)) for row in await conn.execute(select(table)))
+            table.name: sorted(str(tuple(row)) for row in await conn.execute(select(*_lasting(table))))
             for table in metadata.sorted_tables
         }
+
+
+def _lasting(table: Table) -> list[Column[Any]]:
+    return [
+        one
+        for one in table.columns
+        if one.name != "seen_at" and (table.name, one.name) != ("leases", "lease_expires_at")
+    ]
