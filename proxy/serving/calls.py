@@ -170,7 +170,7 @@ class CallHandler:
         """Replace the sampling values of a call that may be trained on by the alias's values."""
         if call.target is None or call.purpose is not Purpose.TRAIN:
             return
-        if values := self._overrides().get(call.target.alias.name):
+        if values := self._overrides.get(call.target.alias.name):
             call.reading.override(values)
 
     # --- the model

@@ -7,7 +7,7 @@ Owns: the facts of a call, and the parts that calls of every format share. Refus
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -197,4 +197,4 @@ class ServingParts:
     metrics: Metrics
     stop: Shutdown
     continuity: Continuity | None = None
-    overrides: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # now: alias → sampling values
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values, as of now

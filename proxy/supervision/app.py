@@ -137,7 +137,7 @@ class HoneApp(AdmissionMiddleware):
             metrics=self.metrics,
             stop=self.stop,
             continuity=_continuity(deps, self._client),
-            overrides=lambda: follower.overrides,
+            overrides=follower.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
         repeater = _repeater(deps, parts)

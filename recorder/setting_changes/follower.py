@@ -40,7 +40,7 @@ class SettingsFollower:
         self.project = project
         self.started_with = started_with
         self._settings = started_with
-        self._overrides = started_with.overrides()
+        self._overrides = dict(started_with.overrides())
         self._stored: Mapping[str, SettingChange] = {}
         self._changes: Mapping[str, SettingChange] = {}  # those of them that apply
         self._refused: Mapping[str, str] = {}
@@ -59,7 +59,7 @@ class SettingsFollower:
 
     @property
     def overrides(self) -> Mapping[str, Mapping[str, float]]:
-        """The sampling values that replace a client's, by alias."""
+        """The sampling values that replace a client's, by alias: one mapping, which has the values of now."""
         return self._overrides
 
     def aliases(self) -> dict[str, AliasSettings]:
@@ -101,7 +101,9 @@ class SettingsFollower:
             if self._refused.get(key) != why:
                 log.warning("the change of %s by %s does not apply: %s", key, changes[key].by, why)
         self._changes = {key: one for key, one in changes.items() if key not in laid.refused}
-        self._settings, self._refused, self._overrides = laid.settings, laid.refused, laid.settings.overrides()
+        self._settings, self._refused = laid.settings, laid.refused
+        self._overrides.clear()
+        self._overrides.update(laid.settings.overrides())
         for tell in (*self._telling,):
             tell()
 
