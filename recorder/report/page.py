@@ -145,9 +145,9 @@ def _environment(*, linked: bool) -> jinja2.Environment:
     return made
 
 
-def _link_version(name: str) -> Markup | str:
-    """A version's name as a link to its page; a baseline has none."""
-    return _link("versions", name) if "@" in name else clean(name)
+def _link_version(name: object) -> Markup | str:
+    """A version's name as a link to its page; a baseline has none, and an event of another program may lack a name."""
+    return _link("versions", name) if isinstance(name, str) and "@" in name else clean("–" if name is None else name)
 
 
 def _link_trajectory(id_: object) -> Markup | str:
