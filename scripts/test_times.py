@@ -8,7 +8,7 @@ A line has the seconds of set-up, call and teardown, and the CPU seconds of the 
 it, whether they ended meanwhile or run on: of an engine that tests share, each test has what the engine used meanwhile.
 Waiting is wall time less CPU time; starting is the set-up's share of it.
 
-Heavy is a test function whose cases use half a CPU second or more in all, but for a few that every change must pass.
+Heavy is a test function whose cases use 0.2 CPU seconds or more in all, but for a few that every change must pass.
 `make check` omits heavy tests; all other suites run them.
 """
 
@@ -30,7 +30,7 @@ import pytest
 _FILE: Final = "HONE_TEST_TIMES"
 _SHOWN: Final = 40
 HEAVY_TESTS: Final = Path(__file__).parent.parent / "tests" / "heavy_tests.txt"
-_HEAVY_S: Final = 0.5  # CPU seconds of all cases of a function
+_HEAVY_S: Final = 0.2  # CPU seconds of all cases of a function
 # What a change breaks most often: names, and imports between packages.
 _ALWAYS: Final = ("tests/test_names.py::", "tests/test_imports.py::test_packages_import_only_what_the_table_allows")
 _phases: Final = pytest.StashKey[dict[str, float]]()
