@@ -27,7 +27,7 @@ _SERVED: Final = (VersionState.LIVE, VersionState.RETIRED)
 
 @dataclass
 class Findings:
-    """Each figure but `moved`, `versions` and `groups` must be 0 or empty.
+    """Each figure but the last four must be 0 or empty. `of_real_engine`: answers heard that no stand-in gave.
 
     `moved`: trajectories that changed their version within; that is right only where their version left its engines.
     """
@@ -40,15 +40,16 @@ class Findings:
     refused: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
+    of_real_engine: int = 0
     moved: int = 0
     versions: dict[str, int] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong, and the real engine answered too."""
         counts = (self.lost, self.wrong, self.doubled, self.judged_twice, self.trained_twice)
-        return not any(counts) and not self.refused and not self.broken
+        return not any(counts) and not self.refused and not self.broken and self.of_real_engine > 0
 
 
 async def compare(store: Store, data: Path, traffic: GroupTraffic) -> Findings:
@@ -95,7 +96,9 @@ def _compare_one(one: HeardCall, line: dict[str, Any], found: Findings) -> None:
     text = line["response"]["choices"][0]["message"]["content"]
     ids, logprobs = choice["token_ids"] or [], choice["logprobs"] or []
     right = text == one.text and line["version"] == one.version and ids and len(ids) == len(logprobs)
-    if _STAND_IN.fullmatch(one.text):  # the ids of a stand-in's words are known
+    if not _STAND_IN.fullmatch(one.text):
+        found.of_real_engine += 1
+    else:  # the ids of a stand-in's words are known
         right = right and ids == words(one.text).ids()
     if not right:
         found.wrong += 1

@@ -38,6 +38,7 @@ BASE: Final = "base"
 START_S: Final = 300.0
 GROUPS_A_STEP: Final = 4
 LEASE_S: Final = 10.0
+CONTEXT: Final = 1024  # tokens
 _ANSWER_S: Final = 0.05
 ENGINE: Final = "engine"  # the real one
 # The mean seconds between two kills of a kind of program: a real engine takes most of a minute to start.
@@ -95,7 +96,8 @@ async def running(folder: Path) -> AsyncIterator[Programs]:
         config.write_text(_settings(server.url(DATABASE), engines, judge.url))
         own = folder / "engine.toml"
         own.write_text(
-            f'[engine]\nbase = "{MODEL}"\nname = "{BASE}"\nport = {ports[0]}\nmax_model_len = 1024\nmax_loras = 6\n'
+            f'[engine]\nbase = "{MODEL}"\nname = "{BASE}"\nport = {ports[0]}\n'
+            f"max_model_len = {CONTEXT}\nmax_loras = 6\n"
         )
 
         def program(
@@ -119,17 +121,22 @@ async def running(folder: Path) -> AsyncIterator[Programs]:
             )
             for name in ALIASES
         ]
+        real = program(ENGINE, "engine", file=own, ready=_answering(f"{engines[0]}/health"))
+        stack.push_async_callback(real.stop)
+        await real.start()
+        version = await _version_of(engines[0])
         stand_ins = [
-            function(f"stand-in {port}", run_stand_in, (port,), folder / f"stand-in-{port}.log", _listening(port))
+            function(
+                f"stand-in {port}", run_stand_in, (port, version), folder / f"stand-in-{port}.log", _listening(port)
+            )
             for port in ports[1:3]
         ]
-        real = program(ENGINE, "engine", file=own, ready=_answering(f"{engines[0]}/health"))
         every = [real, *stand_ins, *proxies, *judges, *learners]
         programs = Programs(folder, server, [f"http://127.0.0.1:{port}" for port in ports[3:]], every)
         await (await programs.open_store()).close()
-        for one in every:
+        for one in every[1:]:
             stack.push_async_callback(one.stop)
-        await asyncio.gather(*(one.start() for one in [real, *stand_ins]))
+        await asyncio.gather(*(one.start() for one in stand_ins))
         await asyncio.gather(*(one.start() for one in proxies))
         await until(lambda: _ready(programs.at), within_s=START_S)
         await asyncio.gather(*(one.start() for one in [*judges, *learners]))
@@ -139,6 +146,11 @@ async def running(folder: Path) -> AsyncIterator[Programs]:
 def _worth(document: dict[str, Any]) -> float:
     """Score a text by its hash: answers differ, and the same one has the same score."""
     return zlib.crc32(last_text(document).encode()) % 101 / 100
+
+
+async def _version_of(engine: str) -> str:
+    async with httpx.AsyncClient() as http:
+        return str((await http.get(f"{engine}/version")).json()["version"])
 
 
 async def _at_once() -> bool:
@@ -197,12 +209,12 @@ lease_s = {LEASE_S}
 {aliases}"""
 
 
-def run_stand_in(port: int) -> None:
+def run_stand_in(port: int, version: str) -> None:
     """Serve a stand-in until killed (the target of a process)."""
-    asyncio.run(_stand_in(port))
+    asyncio.run(_stand_in(port, version))
 
 
-async def _stand_in(port: int) -> None:
+async def _stand_in(port: int, version: str) -> None:
     """Answer as the real engine's model, if the version is loaded."""
     numbers, engine = itertools.count(port), ScriptedEngine()
 
@@ -215,7 +227,8 @@ async def _stand_in(port: int) -> None:
         return web.json_response(completion_of(body, [words(f"Order {number} arrives on Monday")]))
 
     engine.port = port
-    engine.base_root = str(MODEL)
+    # What an engine says of itself is its fingerprint: with another one, its answers would be of another base.
+    engine.base_root, engine.max_model_len, engine.version = str(MODEL), CONTEXT, version
     engine.more = {"/v1/chat/completions": answer}
     await engine.start()
     await asyncio.Event().wait()

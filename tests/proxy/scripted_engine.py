@@ -66,6 +66,8 @@ class ScriptedEngine:
         self.max_lora_rank = 32
         self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
+        self.max_model_len = 64
+        self.version = "0.32.0"
         self.disk: Path | None = None  # its host's folder of adapters, seen under every path; None: this machine's
         self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
         self.chats = 0  # requests for one or more answers
@@ -126,12 +128,15 @@ class ScriptedEngine:
         return answer
 
     async def _models(self, _request: web.Request) -> web.Response:
-        cards = [{"id": name, "root": self.base_root, "parent": None, "max_model_len": 64} for name in self.bases]
+        cards = [
+            {"id": name, "root": self.base_root, "parent": None, "max_model_len": self.max_model_len}
+            for name in self.bases
+        ]
         cards += [{"id": name, "root": path, "parent": self.bases[0]} for name, path in self.adapters.items()]
         return web.json_response({"object": "list", "data": cards})
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": "0.32.0"}) if not self.routed else web.Response(status=404, text="no")
+        return web.json_response({"version": self.version}) if not self.routed else web.Response(status=404, text="no")
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()
