@@ -189,9 +189,7 @@ _answers_to = (
 ANSWERS_TO: Final = Statement(
     _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
 )
-# The sampled choices at some nodes, of whatever trajectory: one row for each, as few conversations share a deep node.
-# With more than MOST_EQUAL rows some may be missing: ask LEAVES_IN or LEAVES_AMONG.
-LEAVES_AT: Final = Statement(
+_leaves = (
     select(
         choices.c.node_id,
         choices.c.call_id,
@@ -203,7 +201,11 @@ LEAVES_AT: Final = Statement(
     )
     .join(calls, calls.c.id == choices.c.call_id)
     .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-    .where(choices.c.node_id.in_(bindparam("nodes", expanding=True)))
+)
+# The sampled choices at some nodes, of whatever trajectory: one row for each, as few conversations share a deep node.
+# With more than MOST_EQUAL rows some may be missing: ask LEAVES_IN or LEAVES_AMONG.
+LEAVES_AT: Final = Statement(
+    _leaves.where(choices.c.node_id.in_(bindparam("nodes", expanding=True)))
     .limit(literal_column(str(MOST_EQUAL + 1)))
     .offset(literal_column("0"))
 )
@@ -241,18 +243,7 @@ SESSION_RUNS: Final = Statement(
 )
 # As LEAVES_IN, for several trajectories with their states.
 LEAVES_AMONG: Final = Statement(
-    select(
-        choices.c.node_id,
-        choices.c.call_id,
-        choices.c["index"],
-        calls.c.trajectory_id,
-        _state(),
-        _continued.label("continued"),
-        calls.c.started_at,
-    )
-    .join(calls, calls.c.id == choices.c.call_id)
-    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-    .where(
+    _leaves.where(
         calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )

@@ -34,7 +34,7 @@ JOBS = {job.name: job for job in (ENDS, FAILS, PAUSES, LASTS)}
 
 
 @dataclass
-class Served:
+class JobServer:
     """A runner that serves the requests of a folder. `told`: what run.json was told."""
 
     data: Path
@@ -54,8 +54,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(data: Path) -> AsyncIterator[Served]:
-    served = Served(data, io.StringIO())
+async def serving(data: Path) -> AsyncIterator[JobServer]:
+    served = JobServer(data, io.StringIO())
 
     def program(job: Job) -> Program:
         argv = (sys.executable, "-c", *job.arguments)
